@@ -61,6 +61,18 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("source", "outcome"),
     ),
     MetricDefinition(
+        name="fairlead_kafka_connections",
+        kind=_GAUGE,
+        help="Open connections of clients of Kafka's protocol.",
+    ),
+    MetricDefinition(
+        name="fairlead_kafka_translation_seconds",
+        kind=_HISTOGRAM,
+        help="Time to translate the batches of one request from Kafka's format (in) or to it (out).",
+        labels=("direction",),
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
         name="fairlead_known_callers",
         kind=_GAUGE,
         help="Tokens that the broker remembers as verified.",

@@ -67,6 +67,12 @@ OpsListen = Annotated[
         metavar="HOST:PORT", help="Address for health checks and metrics.", show_default="127.0.0.1:9522"
     ),
 ]
+KafkaListen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address for clients of Kafka's protocol.")
+]
+KafkaAdvertise = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients of Kafka's protocol.")
+]
 Tls = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder with tls.crt, tls.key and ca.crt: serve clients with TLS."),
@@ -144,6 +150,8 @@ def broker_start(
     listen: Listen = None,
     peer_listen: PeerListen = None,
     ops_listen: OpsListen = None,
+    kafka_listen: KafkaListen = None,
+    kafka_advertise: KafkaAdvertise = None,
     tls: Tls = None,
     peer_tls: PeerTlsFolder = None,
     client_ca: ClientCa = None,
@@ -169,31 +177,10 @@ def broker_start(
 
     Example: fairlead broker start --config broker.toml --id 1 --etcd http://etcd.example:2379
     """
-    flags = {
-        "cluster": cluster,
-        "id": broker_id,
-        "data": data,
-        "listen": listen,
-        "peer_listen": peer_listen,
-        "ops_listen": ops_listen,
-        "tls": tls,
-        "peer_tls": peer_tls,
-        "client_ca": client_ca,
-        "advertise": advertise,
-        "advertise_tls": advertise_tls,
-        "peer_advertise": peer_advertise,
-        "rack": rack,
-        "etcd": etcd,
-        "etcd_ca": etcd_ca,
-        "etcd_cert": etcd_cert,
-        "etcd_key": etcd_key,
-        "etcd_user": etcd_user,
-        "lease_seconds": lease_seconds,
-        "security": security,
-        "superusers": superusers,
-        "admin_token_file": admin_token_file,
-        "allow_plaintext": allow_plaintext,
-    }
+    options = dict(locals())
+    # Every other option has the name of its setting.
+    flags = {name: value for name, value in options.items() if name not in ("broker_id", "config", "output")}
+    flags["id"] = broker_id
     settings = _check_etcd(_settings(flags, config))
     _run([settings], None, output)
 
@@ -253,6 +240,12 @@ def dev_up(
     secure: Annotated[
         bool, typer.Option("--secure", help="Serve with TLS, and refuse calls that no ACL allows.")
     ] = False,
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve clients of Kafka's protocol, too, beginning at this address."
+        ),
+    ] = None,
     output: Output = "table",
 ) -> None:
     """Start a whole local cluster in this process. Producing to an unknown topic creates it.
@@ -264,6 +257,8 @@ def dev_up(
     Example: fairlead dev up --brokers 3 --data fairlead-data
 
     Example: fairlead dev up --secure --data fairlead-data
+
+    Example: fairlead dev up --kafka 127.0.0.1:9092
     """
     with ExitStack() as stack:
         if data is None:
@@ -272,12 +267,18 @@ def dev_up(
         # A single broker uses the directory itself, as `broker start` does. Each of several brokers uses its own folder
         # in the directory.
         folders = [data] if brokers == 1 else [data / f"{_FOLDER}{number}" for number in range(brokers)]
-        security = _secured(data) if secure else {}
-        first = _local(0, folders[0], listen, _ANY_PORT if listen else None, security)
+        own = dict(_secured(data) if secure else {})
+        first = _local(0, folders[0], listen, _ANY_PORT if listen else None, {**own, "kafka_listen": kafka})
         # The ports of the brokers are 10 apart and do not change, so that clients find the same brokers after a
         # restart.
         settings = [first] + [
-            _local(number, folder, _beside(first.listen[0], 10 * number), _ANY_PORT, security)
+            _local(
+                number,
+                folder,
+                _beside(first.listen[0], 10 * number),
+                _ANY_PORT,
+                {**own, "kafka_listen": first.kafka_listen and _beside(first.kafka_listen, number)},
+            )
             for number, folder in enumerate(folders[1:], start=1)
         ]
         _run(settings, None if brokers == 1 else data / _STORE, output, is_secured=secure)
@@ -544,6 +545,7 @@ def _announce(
             "id": settings.id,
             "data": data_url(broker.addresses),
             "ops": f"{settings.listeners.ops.scheme}://{broker.addresses.ops}",
+            **({} if broker.addresses.kafka is None else {"kafka": broker.addresses.kafka}),
         }
         for broker, settings in zip(running, brokers, strict=True)
     ]
@@ -557,16 +559,21 @@ def _announce(
         return
     if len(found) == 1:
         [each] = found
-        where = f"data {each['data']}, ops {each['ops']}, cluster {cluster}, files in {brokers[0].data}"
+        where = f"{_addresses(each)}, cluster {cluster}, files in {brokers[0].data}"
         typer.echo(f"fairlead is ready: {where}")
     else:
         typer.echo(f"fairlead is ready: cluster {cluster}, files in {brokers[0].data.parent}")
         for each in found:
-            typer.echo(f"  broker {each['id']}: data {each['data']}, ops {each['ops']}")
+            typer.echo(f"  broker {each['id']}: {_addresses(each)}")
     if files:
         words = ["fairlead", "profile", "create", "dev", "--bootstrap", str(found[0]["data"])]
         words += ["--ca-file", files["ca_file"], "--token-file", files["token_file"]]
         typer.echo(f"configure your commands: {shlex.join(words)} && fairlead profile use dev")
+
+
+def _addresses(found: dict[str, Any]) -> str:
+    """Return the addresses of a broker's listeners as one line."""
+    return ", ".join(f"{name} {found[name]}" for name in ("data", "kafka", "ops") if name in found)
 
 
 def _refuse(message: str) -> NoReturn:

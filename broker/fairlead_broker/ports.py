@@ -51,6 +51,11 @@ class ListenerAddresses(Protocol):
         ...
 
     @property
+    def kafka(self) -> str | None:
+        """Address for clients of Kafka's protocol."""
+        ...
+
+    @property
     def external(self) -> str | None:
         """Address for clients outside the brokers' network."""
         ...

@@ -379,6 +379,8 @@ class ListenerSettings:
     """Lowest version of TLS on the data and ops listeners."""
     external: Endpoint | None = None
     """Address of the data listener for external clients."""
+    kafka: Endpoint | None = None
+    """Address of the listener for Kafka's protocol."""
     external_scheme: str = "http"
     """URL scheme that external clients use to call the listener, or the proxy in front of it."""
     metrics_by_token: bool = False
@@ -439,6 +441,16 @@ class BrokerSettings(BaseSettings):
     """Address of the ops listener, for health checks and Prometheus, optionally with a scheme. The default scheme is
     `https` if `tls` is set.
     """
+
+    kafka_listen: EndpointText | None = None
+    """Address of a listener for clients of Kafka's protocol, which use the same topics and groups as all other clients.
+    The listener needs the extra `kafka` of the distribution. Without this setting, the broker does not serve Kafka's
+    clients.
+    """
+
+    kafka_advertise: EndpointText | None = None
+    """Address advertised to clients of Kafka's protocol, with the placeholders of `advertise`; by default the bound
+    address of `kafka_listen`. Each client must be able to reach each broker at its address."""
 
     tls: Path | None = None
     """Folder with `tls.crt` (the broker's certificate, followed by the intermediate certificates), `tls.key` and
@@ -588,7 +600,7 @@ class BrokerSettings(BaseSettings):
                 key: filled(value, key, os.environ) if isinstance(value, str) else value
                 for key, value in each.items()
             }
-        for name in ("advertise", "advertise_tls", "external_advertise", "peer_advertise"):
+        for name in ("advertise", "advertise_tls", "external_advertise", "peer_advertise", "kafka_advertise"):
             if isinstance(merged.get(name), str):
                 merged[name] = filled(merged[name], broker, os.environ)
         if merged.get("etcd_credentials"):
@@ -652,7 +664,8 @@ class BrokerSettings(BaseSettings):
     def _is_reachable_on_purpose(self) -> Self:
         """Refuse a broker that other machines can reach if no mode is set or tokens would be sent without TLS (T4)."""
         external = () if self.external_listener is None else (self.external_listener,)
-        listens = (*self.listen, *external, self.peer_listen, self.ops_listen)
+        kafka = () if self.kafka_listen is None else (self.kafka_listen,)
+        listens = (*self.listen, *external, self.peer_listen, self.ops_listen, *kafka)
         outside = [each for each in listens if not each.loopback]
         if outside and self.security is None:
             msg = f"security must be given (open, observe or enforce), because {outside[0]} is not a loopback address"
@@ -745,6 +758,7 @@ class BrokerSettings(BaseSettings):
             own_names=self._own_names(),
             tls_min=self.tls_min,
             external=self.external_listener,
+            kafka=self.kafka_listen,
             external_scheme=self._external_scheme,
             forwards_external=not self.external_url,
             metrics_by_token=self._metrics_by_token,

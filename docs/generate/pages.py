@@ -19,6 +19,7 @@ import configuration
 import custom_resources
 import diagrams
 import http_routes
+import kafka_apis
 import limits
 import metrics
 import problems
@@ -52,6 +53,7 @@ def reference_pages() -> dict[str, str]:
         **custom_resources.pages(),
         **diagrams.pages(),
         **http_routes.pages(),
+        **kafka_apis.pages(),
         **limits.pages(),
         **metrics.pages(),
         **sdk.pages(),

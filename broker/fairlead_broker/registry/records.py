@@ -122,6 +122,8 @@ class Addresses(Entry, frozen=True, kw_only=True):
     """Base URL for external clients. The URL is empty if these clients keep using the address that they called, and
     None without an external listener.
     """
+    kafka: str | None = None
+    """Address for clients of Kafka's protocol, or None if the broker serves none."""
 
     @property
     def any_data(self) -> str:

@@ -34,6 +34,8 @@ class Addresses:
     ops: str | None = None
     external: str | None = None
     """Address of the data listener for clients outside the brokers' network."""
+    kafka: str | None = None
+    """Address for clients of Kafka's protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class BoundSockets:
     others: Mapping[Side, BoundSocket]
     """Sockets of the peer and the ops listener."""
     external: Address | None = None
+    kafka: BoundSocket | None = None
+    """Socket of the listener for Kafka's protocol; None if the broker has no such listener."""
 
     @property
     def addresses(self) -> Addresses:
@@ -56,11 +60,14 @@ class BoundSockets:
                 others["external"] = str(bound)
             else:
                 data.setdefault(address.scheme, str(bound))
+        if self.kafka is not None:
+            others["kafka"] = str(self.kafka)
         return Addresses(data=data.get("http"), data_tls=data.get("https"), **others)
 
     def close(self) -> None:
         """Release all addresses."""
-        for bound in (*(bound for _, bound in self.data), *self.others.values()):
+        kafka = () if self.kafka is None else (self.kafka,)
+        for bound in (*(bound for _, bound in self.data), *self.others.values(), *kafka):
             bound.close()
 
 
@@ -71,34 +78,42 @@ def bind(settings: ListenerSettings) -> BoundSockets:
     """
     with ExitStack() as bound:
 
-        def bind_one(side: Side, address: Address) -> BoundSocket:
-            found = BoundSocket(side.value, address.host, address.port)
+        def bind_one(name: str, address: Address) -> BoundSocket:
+            found = BoundSocket(name, address.host, address.port)
             bound.callback(found.close)
             return found
 
         external = () if settings.external is None else (settings.external,)
         sockets = BoundSockets(
-            tuple((address, bind_one(Side.DATA, address)) for address in (*settings.data, *external)),
-            {Side.PEER: bind_one(Side.PEER, settings.peer), Side.OPS: bind_one(Side.OPS, settings.ops)},
+            tuple((address, bind_one(Side.DATA.value, address)) for address in (*settings.data, *external)),
+            {
+                Side.PEER: bind_one(Side.PEER.value, settings.peer),
+                Side.OPS: bind_one(Side.OPS.value, settings.ops),
+            },
             settings.external,
+            None if settings.kafka is None else bind_one("kafka", settings.kafka),
         )
         bound.pop_all()
     return sockets
 
 
-class ServingListener(Protocol):
-    """Listener for clients or for other brokers."""
+class StoppingListener(Protocol):
+    """Listener of any protocol."""
 
     async def start(self) -> None:
         """Listen and accept connections."""
         ...
 
-    async def renew(self, material: Material) -> None:
-        """Serve new connections with this certificate."""
-        ...
-
     async def stop(self, timeout_seconds: float) -> None:
         """Stop accepting connections, and wait for requests in progress."""
+        ...
+
+
+class ServingListener(StoppingListener, Protocol):
+    """Listener for clients or for other brokers, with a certificate that can be replaced."""
+
+    async def renew(self, material: Material) -> None:
+        """Serve new connections with this certificate."""
         ...
 
 
@@ -109,6 +124,7 @@ class Listeners:
         self._serving: list[tuple[Side, bool, ServingListener]] = []
         """Data and peer listeners, each with a flag that states whether the listener has TLS."""
         self._ops: list[OpsListener] = []
+        self._kafka: list[StoppingListener] = []
         self.closing = AsyncExitStack()
         """Stack of the ops listener and the tasks for listeners, which are closed in reverse order after the data and
         peer listeners."""
@@ -125,6 +141,11 @@ class Listeners:
         self._serving.append((side, tls, listener))
         await listener.start()
 
+    async def start_kafka(self, listener: StoppingListener) -> None:
+        """Start the listener for Kafka's protocol, which closes together with the data listener."""
+        self._kafka.append(listener)
+        await listener.start()
+
     async def renew(self, side: Side, material: Material) -> None:
         """Use a new certificate for all connections that the listeners of a side accept from now on."""
         serving = [listener for each, tls, listener in self._serving if each is side and tls]
@@ -138,5 +159,8 @@ class Listeners:
 
     async def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Stop accepting connections, wait for answers in progress, and close the listeners, the ops listener last."""
-        await asyncio.gather(*(self.stop_side(side, seconds_max) for side in (Side.DATA, Side.PEER)))
+        await asyncio.gather(
+            *(self.stop_side(side, seconds_max) for side in (Side.DATA, Side.PEER)),
+            *(listener.stop(seconds_max) for listener in self._kafka),
+        )
         await self.closing.aclose()

@@ -114,6 +114,9 @@ def addresses_of(settings: BrokerSettings) -> Advertised:
         data_tls=None if (secure := settings.advertised("https")) is None else str(secure),
         peer_scheme=settings.listeners.peer.scheme,
         external=settings.external_url,
+        kafka=None
+        if settings.kafka_listen is None
+        else str(settings.kafka_advertise or settings.kafka_listen),
     )
 
 

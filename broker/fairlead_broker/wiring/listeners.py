@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final
 
 from fairlead_api.audit_events import AuditEvent
@@ -24,7 +25,7 @@ from fairlead_broker.server.http import body as admission
 from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
-from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
 from fairlead_broker.server.http.call import Endpoint, Outside
 from fairlead_broker.server.http.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
 from fairlead_broker.server.http.cross_origin import CrossOrigin
@@ -104,6 +105,11 @@ def bind_listeners(
     materials: Mapping[Side, Material],
 ) -> ListenerParts:
     """Bind all addresses; no call is served yet. Raises ListenError."""
+    if settings.kafka is not None and find_spec("fairlead_kafka_records") is None:
+        message = (
+            "the Kafka listener needs an extra of the distribution: pip install 'fairlead[broker,kafka]'"
+        )
+        raise ListenError(message)
     return listener_parts(settings, telemetry, clock, state, materials, bind(settings), _listener)
 
 
@@ -203,6 +209,36 @@ async def start_peer(parts: ListenerParts, endpoints: Endpoints, broker: Broker)
     bound = parts.bound.others[Side.PEER]
     application = _application(parts, endpoints, endpoints.peer, broker, bound, gate=endpoints.gate)
     await _start(parts, Side.PEER, parts.settings.peer, bound, application, PEER_STREAMS_MAX)
+
+
+async def start_kafka(parts: ListenerParts, broker: Broker) -> None:
+    """Start the listener for Kafka's protocol, if the broker has one."""
+    bound = parts.bound.kafka
+    if bound is None:
+        return
+    # The package needs an extra of the distribution, and only a broker with this listener needs the package.
+    from fairlead_broker.kafka.connection import ConnectionLimits  # noqa: PLC0415
+    from fairlead_broker.kafka.dispatch import Dispatch  # noqa: PLC0415
+    from fairlead_broker.kafka.frame_budget import FrameBudget  # noqa: PLC0415
+    from fairlead_broker.kafka.listener import KafkaListener  # noqa: PLC0415
+
+    limits, metric = parts.settings.limits, parts.telemetry.metric
+    budget = FrameBudget(limits.bodies_bytes_max)
+    listener = KafkaListener(
+        Dispatch(broker).serve,
+        bound.listen,
+        budget,
+        ConnectionLimits(
+            request_body_bytes_max=limits.request_body_bytes_max,
+            body_seconds_max=limits.body_seconds_max,
+            body_idle_seconds_max=limits.body_idle_seconds_max,
+            reader_stall_seconds_max=limits.reader_stall_seconds_max,
+        ),
+        connections_max=parts.connections_max,
+    )
+    metric("fairlead_held_bytes").labels("kafka requests").set_function(lambda: budget.taken)
+    metric("fairlead_kafka_connections").set_function(lambda: listener.connections)
+    await parts.listeners.start_kafka(listener)
 
 
 async def _start(

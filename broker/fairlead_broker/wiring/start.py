@@ -31,7 +31,14 @@ from fairlead_broker.telemetry import Log, Telemetry
 from fairlead_broker.wiring.broker import addresses_of, open_broker
 from fairlead_broker.wiring.certificates import follow, load_certificates, peer_tls, registered
 from fairlead_broker.wiring.endpoints import build_endpoints
-from fairlead_broker.wiring.listeners import ListenerParts, bind_listeners, start_data, start_ops, start_peer
+from fairlead_broker.wiring.listeners import (
+    ListenerParts,
+    bind_listeners,
+    start_data,
+    start_kafka,
+    start_ops,
+    start_peer,
+)
 from fairlead_broker.wiring.security import keep_admin_token
 
 READERS_SECONDS_MIN = 1.0
@@ -149,6 +156,7 @@ async def serve(
     await keep_admin_token(broker)
     await start_data(parts, endpoints, broker)
     await start_peer(parts, endpoints, broker)
+    await start_kafka(parts, broker)
     return RunningBroker(broker, parts, endpoints.forwarding, certificates)
 
 
@@ -294,6 +302,7 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
         data_tls=_advertised_tls(settings, bound),
         peer_scheme=known.peer_scheme,
         external=known.external,
+        kafka=known.kafka if settings.kafka_advertise else bound.kafka,
     )
 
 

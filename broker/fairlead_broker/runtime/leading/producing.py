@@ -104,9 +104,18 @@ class Producing:
         self._takes_transactions = takes_transactions
 
     async def produce(
-        self, items: Sequence[ProduceItem], *, acks: Acks, timeout_seconds: float
+        self,
+        items: Sequence[ProduceItem],
+        *,
+        acks: Acks,
+        timeout_seconds: float,
+        queued: Callable[[], None] | None = None,
     ) -> list[AppendResult | ProblemError]:
-        """Store each batch as the acks require; return one result or problem for each item, in order."""
+        """Store each batch as the acks require; return one result or problem for each item, in order.
+
+        `queued` is called once every batch is queued at its partition or refused: batches of a later call are stored
+        after these.
+        """
         if self._stopping:
             raise refusals.shutting_down()
         call = PendingProduce(len(items))
@@ -114,6 +123,8 @@ class Producing:
         self._idle.clear()
         try:
             await self._start(call, items, acks)
+            if queued is not None:
+                queued()
             answers = await call.wait(min(timeout_seconds, self._timeout_seconds_max))
         finally:
             self._calls.pop(call, None)

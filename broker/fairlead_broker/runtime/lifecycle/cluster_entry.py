@@ -80,6 +80,8 @@ class Advertised:
     external: str | None = None
     """Base URL for clients outside the brokers' network; empty if these clients keep using the address that they
     called; None if no listener serves such clients."""
+    kafka: str | None = None
+    """Address for clients of Kafka's protocol; None if no listener serves such clients."""
     certificates: Callable[[], RegisteredCertificates] = RegisteredCertificates
     """Function that returns the certificates in use, which change while the broker runs."""
 
@@ -284,6 +286,7 @@ class ClusterEntry:
                 data_tls=advertised.data_tls,
                 peer_scheme=advertised.peer_scheme,
                 external=advertised.external,
+                kafka=advertised.kafka,
             ),
             rack=self._settings.rack,
             release=release,

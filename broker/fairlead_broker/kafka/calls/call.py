@@ -1,0 +1,48 @@
+"""One request with what the families of calls need to know about its connection.
+
+`connection` builds a call from each frame, and `dispatch` passes the call to the family of its API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.kafka.protocol.apis import Api
+from fairlead_broker.kafka.protocol.frames import RequestHeader
+
+
+class CloseConnection(Exception):
+    """Raised by a call that is answered by closing the connection."""
+
+
+@dataclass(slots=True)
+class Client:
+    """Client of one connection."""
+
+    address: str
+    port: int
+    software: str = ""
+    """Name and version that the client stated with ApiVersions, separated by a space."""
+    produce_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Lock that a produce call holds until its batches are queued at their partitions, so that the batches of one
+    connection are stored in the order of their requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCall:
+    """Request of one API in one version."""
+
+    api: Api
+    header: RequestHeader
+    request: Any
+    """Decoded request, with the attributes of Kafka's definition."""
+    client: Client
+    access: CallerAccess
+
+    @property
+    def version(self) -> int:
+        """Version of the request and of its response."""
+        return self.header.version

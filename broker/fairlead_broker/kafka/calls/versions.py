@@ -1,0 +1,33 @@
+"""ApiVersions: the APIs and versions that the listener answers."""
+
+from __future__ import annotations
+
+from fairlead_broker.kafka.calls.call import KafkaCall
+from fairlead_broker.kafka.calls.replies import Reply
+from fairlead_broker.kafka.protocol.apis import APIS
+from fairlead_broker.kafka.protocol.errors import KafkaError
+from fairlead_broker.kafka.protocol.messages import ApiVersionsResponse, Response
+
+
+async def api_versions(call: KafkaCall) -> Reply:
+    """Return the table of APIs, and remember the software of the client."""
+    if call.version >= 3:
+        name = str(call.request.client_software_name)
+        call.client.software = f"{name} {call.request.client_software_version}"
+    return Reply(_table(call.version, KafkaError.NONE))
+
+
+def unsupported_version() -> Response:
+    """Return the response, in version 0, to a request in an unknown version."""
+    return _table(0, KafkaError.UNSUPPORTED_VERSION)
+
+
+def _table(version: int, error: KafkaError) -> Response:
+    keys = [
+        ApiVersionsResponse.ApiVersion(
+            version=version, api_key=api.key, min_version=api.first, max_version=api.last
+        )
+        for api in APIS.values()
+    ]
+    response: Response = ApiVersionsResponse(version=version, error_code=error, api_keys=keys)
+    return response

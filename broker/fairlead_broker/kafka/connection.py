@@ -1,0 +1,322 @@
+"""One connection of a Kafka client: its requests, which run concurrently, and its responses, in order of requests.
+
+`listener` creates a connection for each accepted socket. A connection reads no further while it has as many requests
+under way as are allowed, while the memory for requests is used up, or while its client does not read responses. This
+module must not depend on what requests mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+import structlog
+
+from fairlead_broker.kafka.calls.call import Client, CloseConnection
+from fairlead_broker.kafka.frame_budget import SMALL_FRAME_BYTES, FrameBudget
+from fairlead_broker.kafka.protocol.frames import Frame, FrameReader
+from fairlead_broker.kafka.protocol.messages import UndecodableError
+
+REQUESTS_MAX: Final = 10
+"""Maximum number of requests under way on one connection; Kafka's brokers execute one at a time, and producers have at
+most five under way by default."""
+LOOK_SECONDS_MIN: Final = 1.0
+"""Minimum number of seconds between two checks of a connection's time limits."""
+
+_log = structlog.get_logger("fairlead.kafka")
+
+
+class Answer(Protocol):
+    """Response of one request, ready to be sent."""
+
+    buffers: Sequence[bytes | bytearray | memoryview]
+
+    def sent(self) -> None:
+        """Release what the response holds; called once, when the bytes are passed to the socket or dropped."""
+
+
+Serve = Callable[[Frame, Client], Awaitable[Answer | None]]
+"""Function that executes a request. It raises CloseConnection or UndecodableError if the connection must be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of one connection; the settings of the same names document the reasons of most."""
+
+    request_body_bytes_max: int
+    """Maximum size of a Produce request in bytes."""
+    body_seconds_max: float
+    body_idle_seconds_max: float
+    reader_stall_seconds_max: float
+    first_request_seconds_max: float = 10.0
+    """Maximum time until the first request of a connection is complete."""
+    idle_seconds_max: float = 600.0
+    """Time without a request or a response after which a connection is closed: Kafka's `connections.max.idle.ms`."""
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """Request whose response is not sent yet."""
+
+    task: asyncio.Task[Answer | None]
+    reserved: int
+    """Number of bytes that the request holds in the budget."""
+
+
+class Connection(asyncio.Protocol):
+    """Connection of one client."""
+
+    def __init__(
+        self,
+        serve: Serve,
+        budget: FrameBudget,
+        limits: ConnectionLimits,
+        opened: Callable[[Connection], bool],
+        closed: Callable[[Connection], None],
+    ) -> None:
+        """`opened` is called with the new connection and returns whether it may stay open."""
+        self._serve = serve
+        self._budget = budget
+        self._limits = limits
+        self._opened = opened
+        self._closed = closed
+        self._reader = FrameReader(limits.request_body_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._client = Client("", 0)
+        self._under_way: deque[_UnderWay] = deque()
+        """Requests in order of arrival."""
+        self._reserved = 0
+        """Bytes reserved for the request that is arriving."""
+        self._waits_for_memory = False
+        self._can_write = True
+        self._is_reading = True
+        self._is_ending = False
+        """Whether no further request is begun; the connection is closed after its last response."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_request = False
+        self._moved_at = 0.0
+        """Time of the last received bytes or sent response."""
+        self._frame_since: float | None = None
+        """Time at which the incomplete request began to arrive; None without one."""
+
+    # -- events of the socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to read, unless the listener has too many connections."""
+        self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername") or ("", 0)
+        self._client = Client(str(address[0]), int(address[1]))
+        if not self._opened(self):
+            self._transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        self._moved_at = loop.time()
+        self._timer = loop.call_at(self._moved_at + self._limits.first_request_seconds_max, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes and begin the requests that are complete."""
+        self._moved_at = asyncio.get_running_loop().time()
+        self._reader.feed(data)
+        self._begin_requests()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel the requests under way, whose responses cannot be sent."""
+        del exc
+        self._is_ending = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._budget.forget(self._begin_reserved)
+        self._budget.give_back(self._reserved)
+        self._reserved = 0
+        while self._under_way:
+            each = self._under_way.popleft()
+            each.task.cancel()
+            self._drop(each)
+        self._closed(self)
+
+    def pause_writing(self) -> None:
+        """Send no further response while the client does not read."""
+        self._can_write = False
+        self._set_timer(self._moved_at + self._limits.reader_stall_seconds_max)
+        self._balance()
+
+    def resume_writing(self) -> None:
+        """Continue to send responses."""
+        self._can_write = True
+        self._send_answers()
+
+    # -- end
+
+    def end(self) -> None:
+        """Begin no further request, and close the connection after the last response."""
+        self._is_ending = True
+        self._balance()
+        if not self._under_way:
+            self._close()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- requests
+
+    def _begin_requests(self) -> None:
+        try:
+            while self._may_begin:
+                size = self._reader.announced_bytes()
+                if size is None or not self._reserve(size):
+                    break
+                frame = self._reader.next_frame()
+                if frame is None:
+                    self._note_incomplete()
+                    break
+                self._begin(frame)
+        except UndecodableError as error:
+            self._refuse(error)
+        self._balance()
+
+    @property
+    def _may_begin(self) -> bool:
+        return (
+            not self._is_ending
+            and not self._waits_for_memory
+            and self._can_write
+            and len(self._under_way) < REQUESTS_MAX
+        )
+
+    def _reserve(self, size: int) -> bool:
+        """Return whether the memory of the request that is arriving is reserved; otherwise wait for it."""
+        if self._reserved or size <= SMALL_FRAME_BYTES:
+            return True
+        if self._budget.take(size, self._begin_reserved):
+            self._reserved = size
+            return True
+        self._waits_for_memory = True
+        return False
+
+    def _begin_reserved(self) -> None:
+        """Continue with the request for which the memory is reserved now."""
+        self._waits_for_memory = False
+        self._reserved = self._reader.announced_bytes() or 0
+        self._moved_at = asyncio.get_running_loop().time()
+        self._begin_requests()
+
+    def _note_incomplete(self) -> None:
+        if self._frame_since is None:
+            self._frame_since = self._moved_at
+            self._set_timer(self._deadline())
+
+    def _begin(self, frame: Frame) -> None:
+        self._has_request = True
+        self._frame_since = None
+        task = asyncio.get_running_loop().create_task(self._run(frame), name="kafka-request")
+        self._under_way.append(_UnderWay(task, self._reserved))
+        self._reserved = 0
+        task.add_done_callback(self._done)
+
+    async def _run(self, frame: Frame) -> Answer | None:
+        return await self._serve(frame, self._client)
+
+    def _done(self, task: asyncio.Task[Answer | None]) -> None:
+        del task
+        self._send_answers()
+
+    def _send_answers(self) -> None:
+        """Send the responses that are next in order."""
+        transport = self._transport
+        assert transport is not None, "a request came over a transport"
+        while self._under_way and self._under_way[0].task.done() and self._can_write:
+            each = self._under_way.popleft()
+            if each.task.cancelled() or (error := each.task.exception()) is not None:
+                self._drop(each)
+                self._fail(None if each.task.cancelled() else error)
+                return
+            answer = each.task.result()
+            if answer is not None and not transport.is_closing():
+                transport.writelines(answer.buffers)
+                self._moved_at = asyncio.get_running_loop().time()
+            self._drop(each)
+        if self._is_ending and not self._under_way:
+            self._close()
+        else:
+            self._begin_requests()
+
+    def _drop(self, each: _UnderWay) -> None:
+        """Release what a request and its response hold, also if the request has yet to end."""
+        self._budget.give_back(each.reserved)
+        each.task.add_done_callback(_release)
+
+    def _fail(self, error: BaseException | None) -> None:
+        """Close the connection, because a request cannot be answered."""
+        if isinstance(error, UndecodableError):
+            self._refuse(error)
+            return
+        self._close()
+        if error is not None and not isinstance(error, CloseConnection):
+            raise error
+
+    def _refuse(self, error: UndecodableError) -> None:
+        _log.info("kafka connection closed", client=self._client.address, reason=str(error))
+        self._close()
+
+    def _close(self) -> None:
+        self._is_ending = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def _balance(self) -> None:
+        """Read from the socket if a further request may begin, and pause otherwise."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        wants = self._may_begin
+        if wants and not self._is_reading:
+            self._is_reading = True
+            transport.resume_reading()
+        elif not wants and self._is_reading:
+            self._is_reading = False
+            transport.pause_reading()
+
+    # -- time limits
+
+    def _deadline(self) -> float:
+        """Return the time at which the connection is closed unless it makes progress."""
+        limits, moved = self._limits, self._moved_at
+        if not self._can_write:
+            return moved + limits.reader_stall_seconds_max
+        if not self._has_request:
+            return moved + limits.first_request_seconds_max
+        if self._frame_since is not None:
+            return min(self._frame_since + limits.body_seconds_max, moved + limits.body_idle_seconds_max)
+        return moved + limits.idle_seconds_max
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = self._deadline()
+        # A connection that does not read has a request under way or waits for memory, and its client is not late.
+        if loop.time() < deadline or (self._can_write and not self._may_begin):
+            self._timer = loop.call_at(max(deadline, loop.time() + LOOK_SECONDS_MIN), self._look)
+        elif self._can_write and self._under_way and self._frame_since is None:
+            self._timer = loop.call_at(loop.time() + self._limits.idle_seconds_max, self._look)
+        elif self._can_write and self._has_request and self._frame_since is None:
+            self._close()
+        else:
+            _log.info("kafka connection closed", client=self._client.address, reason="the client is too slow")
+            self.abort()
+
+    def _set_timer(self, when: float) -> None:
+        """Check the time limits at a time, if not earlier."""
+        if self._timer is None or when < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+
+def _release(task: asyncio.Task[Answer | None]) -> None:
+    """Release what the response of an ended request holds."""
+    if not task.cancelled() and task.exception() is None and (answer := task.result()) is not None:
+        answer.sent()

@@ -1,0 +1,5 @@
+"""Kafka's protocol itself: the served APIs, their messages, frames of bytes, and error codes.
+
+The package must not depend on topics or groups, and the module `messages` is the only one that imports the library with
+Kafka's message definitions.
+"""

@@ -1,0 +1,65 @@
+"""The APIs of Kafka's protocol that the listener answers, with their versions.
+
+`dispatch` answers ApiVersions from this table and finds the call of each request in it; the reference page is generated
+from it. An API is in the table only if every version in its range is answered in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class ApiKey(IntEnum):
+    """Keys of Kafka's APIs."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    API_VERSIONS = 18
+    INIT_PRODUCER_ID = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API with the versions that the listener answers."""
+
+    key: ApiKey
+    name: str
+    """Name in Kafka's message definitions, without `Request`."""
+    first: int
+    last: int
+    note: str
+    """What an answer leaves out or refuses, for the reference page."""
+
+    def serves(self, version: int) -> bool:
+        """Return whether the listener answers a version."""
+        return self.first <= version <= self.last
+
+
+_TABLE: Final = (
+    Api(ApiKey.PRODUCE, "Produce", 3, 13, "Batches of format 2. Transactional batches are refused."),
+    Api(ApiKey.FETCH, "Fetch", 4, 18, "No fetch sessions: a client names every partition in every request."),
+    Api(ApiKey.LIST_OFFSETS, "ListOffsets", 1, 11, "Tiered offsets are answered with -1."),
+    Api(ApiKey.METADATA, "Metadata", 0, 13, "Brokers without a Kafka address are left out."),
+    Api(
+        ApiKey.OFFSET_COMMIT,
+        "OffsetCommit",
+        2,
+        10,
+        "Metadata of at most 256 bytes; a retention has no effect.",
+    ),
+    Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, ""),
+    Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, "Coordinators of groups."),
+    Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "A transactional id is refused."),
+    Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "No finalized features."),
+)
+APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key.value: api for api in _TABLE})
+"""Served APIs by key."""

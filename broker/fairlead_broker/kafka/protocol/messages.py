@@ -1,0 +1,110 @@
+"""Requests and responses as objects, read and written by the library that is generated from Kafka's own definitions.
+
+`connection` decodes requests and encodes responses here, and the families of calls build responses from the classes in
+this module. No other module imports the library.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
+
+__all__ = [
+    "MESSAGES",
+    "ApiVersionsResponse",
+    "FetchResponse",
+    "FindCoordinatorResponse",
+    "InitProducerIdResponse",
+    "ListOffsetsResponse",
+    "MetadataResponse",
+    "OffsetCommitResponse",
+    "OffsetFetchResponse",
+    "ProduceResponse",
+    "UndecodableError",
+    "decode_request",
+    "encode_response",
+    "is_flexible",
+]
+
+MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
+    ApiKey.PRODUCE: (ProduceRequest, ProduceResponse),
+    ApiKey.FETCH: (FetchRequest, FetchResponse),
+    ApiKey.LIST_OFFSETS: (ListOffsetsRequest, ListOffsetsResponse),
+    ApiKey.METADATA: (MetadataRequest, MetadataResponse),
+    ApiKey.OFFSET_COMMIT: (OffsetCommitRequest, OffsetCommitResponse),
+    ApiKey.OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse),
+    ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse),
+    ApiKey.API_VERSIONS: (ApiVersionsRequest, ApiVersionsResponse),
+    ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
+}
+"""Classes of the requests and the responses of each API."""
+_SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
+
+
+def is_flexible(api: Api, version: int) -> bool:
+    """Return whether messages of a version have tagged fields and compact lengths."""
+    found: bool = MESSAGES[api.key][0].flexible_version_q(version)
+    return found
+
+
+class UndecodableError(Exception):
+    """Raised for bytes that are no request of Kafka's protocol; the connection is closed."""
+
+
+class Response(Protocol):
+    """Response of any API."""
+
+    def encode(self, version: int) -> bytearray:
+        """Return the bytes of the response in a version of its API."""
+        ...
+
+
+def decode_request(api: Api, version: int, body: memoryview) -> Any:
+    """Return the request in the bytes after a request header. Raises UndecodableError."""
+    try:
+        return MESSAGES[api.key][0].decode(body, version=version)
+    except Exception as error:
+        # The library's readers raise whatever the bytes provoke: struct.error, IndexError, UnicodeDecodeError, ...
+        message = f"{api.name} {version} cannot be decoded: {type(error).__name__}"
+        raise UndecodableError(message) from error
+
+
+def encode_response(
+    api: Api, version: int, correlation_id: int, response: Response
+) -> list[bytes | bytearray]:
+    """Return the frame of a response: its size, header and body."""
+    body = response.encode(version=version)
+    # The header of ApiVersions responses has no tagged fields, so that clients can read it before they know versions.
+    tagged = b"\0" if is_flexible(api, version) and api.key is not ApiKey.API_VERSIONS else b""
+    return [_SIZE_AND_CORRELATION.pack(4 + len(tagged) + len(body), correlation_id) + tagged, body]
+
+
+assert APIS.keys() == {key.value for key in MESSAGES}, "every served API has its messages"
