@@ -18,7 +18,9 @@ BATCH_FORMATS: Final = (1,)
 CODECS: Final = ("none", "lz4", "zstd")
 SECURITY_LEVEL: Final = 2
 """First feature level with ACLs, API tokens and the modes above `open`."""
-FEATURE_LEVEL: Final = 2
+QUORUM_LEVEL: Final = 3
+"""First feature level with partitions that have a write quorum."""
+FEATURE_LEVEL: Final = 3
 """Feature level of this release; newer fields are written only when every broker of the cluster supports their
 level."""
 

@@ -60,6 +60,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
 
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("benchmarks.md", "console"): "measures for minutes to hours",
+    ("explanation/quorum.md", "console"): "tests/integration/cluster/test_quorum.py creates the same topic",
     ("explanation/simulation.md", "console"): "searches for minutes; tests run the same program briefly",
     (
         "how-to/compaction.md",

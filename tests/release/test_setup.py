@@ -50,7 +50,10 @@ def set_up(machine: Path, part: str) -> subprocess.CompletedProcess[str]:
     ("part", "told"),
     [
         ("demo", ["Java 17 or newer", "Python 3.11 or newer"]),
-        ("dev", ["Java 17 or newer", "Prometheus", "tmux", "buildah", "Python 3.11 or newer", "a C compiler"]),
+        (
+            "dev",
+            ["Java 17 or newer", "Prometheus", "tmux", "buildah", "Python 3.11 or newer", "a C compiler"],
+        ),
         ("bench", ["java", "mvn"]),
     ],
 )

@@ -1,8 +1,9 @@
-"""Markers: control batches that end a transaction in a partition (rule 7.2.1).
+"""Control batches: markers that end a transaction (rule 7.2.1), and batches that begin a leader epoch.
 
-A marker has no record and no body. The kind of a marker is in the extension, so that recovery and followers read only
-headers. The leader of a partition writes markers, and clients skip control batches without decoding them. The layout is
-described in docs/reference/record-batch.md.
+A control batch has no record and no body. Its content is in the extension, so that recovery and followers read only
+headers. The leader of a partition writes control batches, and clients skip them without decoding them. The batch that
+begins an epoch (quorum Q3) takes one offset and is read by people only: it has a leader commit the records of
+earlier epochs. The layout is described in docs/reference/record-batch.md.
 """
 
 from __future__ import annotations
@@ -16,13 +17,22 @@ import msgspec
 from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension, unpack_extension
 from fairlead_api.batch.header import (
     FORMAT,
+    HEADER_BYTES,
     LENGTH_STOP,
+    NO_PRODUCER,
     Attribute,
     BatchHeader,
     Codec,
     pack_header,
 )
-from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    Offset,
+    ProducerEpoch,
+    ProducerId,
+    TimestampUs,
+)
 from fairlead_api.problems import ProblemError
 
 MARKER_BYTES: Final = 112
@@ -57,9 +67,41 @@ def pack_marker(marker: Marker) -> bytes:
     first = NO_OFFSET if marker.first_offset is None else marker.first_offset
     value = _VALUE.pack(MARKER_VERSION, marker.kind, first, marker.decided_us)
     extension = pack_extension((ExtensionEntry(ExtensionType.MARKER, value),))
+    packed = _packed(
+        extension, _MARKER_ATTRIBUTES, marker.decided_us, producer_id=marker.producer_id, epoch=marker.epoch
+    )
+    assert len(packed) == MARKER_BYTES, f"a marker of {len(packed)} bytes"
+    return packed
+
+
+class EpochVoter(msgspec.Struct, frozen=True, gc=False):
+    """A voter at the start of a leader epoch."""
+
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class EpochBeginning(msgspec.Struct, frozen=True, gc=False):
+    """Content of the batch that begins a leader epoch of a partition with a write quorum."""
+
+    leader: BrokerId
+    broker_epoch: BrokerEpoch
+    write: int
+    voters: tuple[EpochVoter, ...]
+
+
+def pack_epoch_beginning(beginning: EpochBeginning, now_us: TimestampUs) -> bytes:
+    """Return an unstamped batch that begins a leader epoch and takes one offset."""
+    entry = ExtensionEntry(ExtensionType.LEADER_EPOCH, msgspec.json.encode(beginning))
+    return _packed(pack_extension((entry,)), int(Attribute.CONTROL), now_us)
+
+
+def _packed(
+    extension: bytes, attributes: int, time_us: int, *, producer_id: int = NO_PRODUCER, epoch: int = 0
+) -> bytes:
     header = BatchHeader(
         base_offset=0,
-        length=MARKER_BYTES - LENGTH_STOP,
+        length=HEADER_BYTES + len(extension) - LENGTH_STOP,
         leader_epoch=0,
         append_time_us=0,
         stamp_flags=0,
@@ -67,21 +109,19 @@ def pack_marker(marker: Marker) -> bytes:
         content_checksum=0,
         format=FORMAT,
         codec=Codec.NONE,
-        attributes=_MARKER_ATTRIBUTES,
+        attributes=attributes,
         last_offset_delta=0,
         record_count=0,
-        min_timestamp_us=marker.decided_us,
-        max_timestamp_us=marker.decided_us,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.epoch,
+        min_timestamp_us=time_us,
+        max_timestamp_us=time_us,
+        producer_id=producer_id,
+        producer_epoch=epoch,
         base_sequence=-1,
         uncompressed_bytes=0,
         schema_id=0,
         extension_bytes=len(extension),
     )
-    packed = pack_header(header, [extension]) + extension
-    assert len(packed) == MARKER_BYTES, f"a marker of {len(packed)} bytes"
-    return packed
+    return pack_header(header, [extension]) + extension
 
 
 def read_marker(extension: bytes, producer_id: int, epoch: int) -> Marker | None:

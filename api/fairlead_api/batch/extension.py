@@ -34,6 +34,8 @@ class ExtensionType(IntEnum):
     """Digest of 16 bytes that distinguishes different requests with the same idempotency key."""
     MARKER = 5
     """End of a transaction, 20 bytes, written by brokers into control batches."""
+    LEADER_EPOCH = 6
+    """Leader and voters at the start of a leader epoch, JSON, written by brokers into control batches."""
 
 
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 64

@@ -37,7 +37,11 @@ __all__ = [
     "AUDIT_TOPIC_KEY",
     "CLUSTER_KEYS",
     "FEATURE_LEVEL_KEY",
+    "ISR_MODE",
     "KEYS",
+    "QUORUM_MODE",
+    "QUORUM_WRITE_KEY",
+    "REPLICATION_MODE_KEY",
     "SECURITY_MODE_KEY",
     "SECURITY_PREFIXES",
     "THROTTLED_RATE_KEY",
@@ -67,6 +71,15 @@ ConfigInput = str | int | float | bool | None
 """Value of a key in a request; null means the default."""
 
 AUDIT_TOPIC_KEY: Final = "audit.topic.enable"
+ISR_MODE: Final = "isr"
+QUORUM_MODE: Final = "quorum"
+REPLICATION_MODE_KEY: Final = "replication.mode"
+QUORUM_WRITE_KEY: Final = "quorum.write"
+_UNUSED: Final = {
+    ISR_MODE: frozenset({QUORUM_WRITE_KEY}),
+    QUORUM_MODE: frozenset({"min.insync.replicas", "unclean.leader.election.enable"}),
+}
+"""Keys without use in a replication mode."""
 FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
@@ -101,6 +114,8 @@ class ConfigSource(StrEnum):
     BROKER = "broker"
     CLUSTER = "cluster"
     DEFAULT = "default"
+    UNUSED = "unused"
+    """The replication mode of the topic has no use for the key."""
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
@@ -133,13 +148,19 @@ class TopicConfig:
     durability: Durability = Durability.SYNCED
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
-    replication_mode: str = "isr"
+    replication_mode: str = ISR_MODE
+    quorum_write: int = 1
     cleanup_policy: str = "delete"
     unclean_leader_election_enable: bool = False
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
     delete_retention_ms: int = 86_400_000
+
+    @property
+    def has_quorum(self) -> bool:
+        """Whether a write quorum commits records, instead of a set of in-sync replicas."""
+        return self.replication_mode == QUORUM_MODE
 
     @property
     def compacts(self) -> bool:
@@ -280,7 +301,13 @@ def _effective_topic_config(
         parsed = _parsed(key, _default(key, replication_factor) if value is None else value)
         entries[name] = ConfigEntry(_text(parsed), source)
         fields[name.replace(".", "_")] = parsed
-    return msgspec.convert(fields, TopicConfig), entries
+    config = msgspec.convert(fields, TopicConfig)
+    for name in _UNUSED[config.replication_mode]:
+        entries[name] = ConfigEntry(entries[name].value, ConfigSource.UNUSED)
+    if not config.has_quorum:
+        # Clients of releases without this replication mode know neither the key nor its source.
+        del entries[QUORUM_WRITE_KEY]
+    return config, entries
 
 
 def effective_config(
@@ -333,8 +360,12 @@ def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
 
 
 def _default(key: ConfigKey, replication_factor: int) -> str:
-    """Return the default of a key; only the default of min.insync.replicas depends on the topic."""
-    return str(max(1, replication_factor - 1)) if key.default is None else key.default
+    """Return the default of a key. Two defaults depend on the number of replicas."""
+    if key.default is not None:
+        return key.default
+    if key.name == QUORUM_WRITE_KEY:
+        return str(replication_factor // 2 + 1)
+    return str(max(1, replication_factor - 1))
 
 
 def _known_key(name: str, scope: ConfigScope) -> ConfigKey:

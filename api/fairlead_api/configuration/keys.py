@@ -259,10 +259,22 @@ _BUILT: Final = (
     _choice(
         "replication.mode",
         "isr",
-        ("isr",),
-        ("quorum",),
-        "Replication protocol: a set of in-sync replicas, or a write quorum.",
+        ("isr", "quorum"),
+        (),
+        "Replication protocol: with `isr`, every in-sync replica must store a record before it is acknowledged; with "
+        "`quorum`, any `quorum.write` replicas. It is fixed when a topic is created.",
         AGREED,
+    ),
+    ConfigKey(
+        name="quorum.write",
+        type=ConfigType.INT,
+        default_rule="a majority of the replicas",
+        minimum=1,
+        maximum=INT_MAX,
+        unit="replicas",
+        explanation="Replicas that must store a record with replication.mode=quorum before it is acknowledged: from a "
+        "majority of the replicas to all of them.",
+        scopes=AGREED,
     ),
     _choice(
         "cleanup.policy",
@@ -310,19 +322,6 @@ _BUILT: Final = (
         minimum=0,
         maximum=1,
         explanation="Share of a compacted log that no cleaning has covered, above which the next cleaning is due.",
-    ),
-)
-
-_LATER: Final = (
-    ConfigKey(
-        name="quorum.write",
-        type=ConfigType.INT,
-        default_rule="a majority of the replicas",
-        minimum=1,
-        maximum=INT_MAX,
-        unit="replicas",
-        explanation="Replicas that must store a record in quorum mode before it is acknowledged.",
-        scopes=AGREED,
     ),
 )
 
@@ -570,7 +569,7 @@ def _catalogue(*keys: ConfigKey) -> Mapping[str, ConfigKey]:
     return MappingProxyType({key.name: key for key in sorted(keys, key=lambda key: key.name)})
 
 
-TOPIC_KEYS: Final = _catalogue(*_BUILT, *(replace(key, supported=False) for key in _LATER))
+TOPIC_KEYS: Final = _catalogue(*_BUILT)
 """All keys of topics by name, sorted by name."""
 
 CLUSTER_KEYS: Final = _catalogue(

@@ -38,6 +38,13 @@ def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
     return BrokerEpoch(registered.create_revision)
 
 
+def in_sync_brokers(record: PartitionRecord, brokers: Brokers) -> tuple[BrokerId, ...]:
+    """Return the brokers in the isr, or the live voters of a partition with a quorum (quorum Q18)."""
+    if record.quorum is None:
+        return tuple(entry.broker for entry in record.isr)
+    return tuple(voter.broker for voter in record.quorum.voters if is_live(voter, brokers))
+
+
 def elect(
     key: PartitionKey, record: PartitionRecord, brokers: Brokers, avoiding: Collection[BrokerId] = ()
 ) -> PartitionRecord | None:
@@ -127,7 +134,7 @@ def candidates(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> 
             directory = registered_directory(registered.value, replica.directory)
             if directory is None or not takes_part(key, registered.value):
                 continue
-            if is_live(entry, brokers) or _kept_everything(entry, record, registered, directory, alone):
+            if is_live(entry, brokers) or kept_everything(entry, record, registered, directory, alone):
                 yield entry
 
 
@@ -148,14 +155,14 @@ def distrusts(key: PartitionKey, registration: BrokerRegistration) -> bool:
     )
 
 
-def _kept_everything(
+def kept_everything(
     entry: InSync,
     record: PartitionRecord,
     registered: Versioned[BrokerRegistration],
     directory: Directory,
     alone: bool,
 ) -> bool:
-    """Return whether a restarted broker still has all records of the incarnation that its isr or elr entry names.
+    """Return whether a restarted broker still has all records of the incarnation that its entry names.
 
     An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
     restart or a restart that kept the page cache. A partition with one replica (`alone`) gives no guarantee for

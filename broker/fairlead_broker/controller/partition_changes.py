@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset
+from fairlead_api.identifiers import BrokerId, LeaderEpoch
 from fairlead_broker.controller.election import (
     Brokers,
     broker_epoch,
@@ -24,7 +24,9 @@ from fairlead_broker.controller.election import (
     registered_directory,
     takes_part,
 )
+from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.controller.reassignment import finish, is_under_way
+from fairlead_broker.controller.vacancies import sole_voter, without_dead_leader
 from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import BrokerState, InSync, PartitionRecord, Replica
@@ -41,17 +43,13 @@ class ClusterView:
     """Brokers that should have no leaderships and no replicas."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LogEnd:
-    """End of a replica's log. Log ends are compared by epoch, then by offset."""
-
-    epoch: LeaderEpoch
-    """Epoch of the last batch, or -1 for an empty log."""
-    end_offset: Offset
-
-
 def next_record(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the next step of the partition record, or None if no step is needed or possible now."""
+    """Return the next step of the partition record, or None if no step is needed or possible now.
+
+    A partition with a write quorum gets a vacancy when its leader's incarnation has ended; `vacancies` fills it.
+    """
+    if record.quorum is not None:
+        return without_dead_leader(record, view.brokers)
     if not has_live_leader(record, view.brokers):
         return _after_leader(key, record, view)
     return (
@@ -85,6 +83,14 @@ def elect_unclean(
     chosen = max(able, key=lambda replica: ends[replica.broker])
     leader = InSync(broker=chosen.broker, broker_epoch=broker_epoch(view.brokers[chosen.broker]))
     epoch_max = max(record.leader_epoch, *(ends[replica.broker].epoch for replica in heard))
+    if record.quorum is not None:
+        placed = msgspec.structs.replace(
+            record,
+            replicas=tuple(
+                _at_home(each, view.brokers) if each is chosen else each for each in record.replicas
+            ),
+        )
+        return sole_voter(placed, chosen.broker, leader.broker_epoch, LeaderEpoch(epoch_max + 1))
     return msgspec.structs.replace(
         record,
         leader=leader,

@@ -12,6 +12,7 @@ import msgspec
 
 from fairlead_api import configuration
 from fairlead_broker.registry.isr import with_isr
+from fairlead_broker.registry.quorum import write_quorum
 from fairlead_broker.registry.records import ConfigRecord, DurabilityState, PartitionRecord, TopicRecord
 
 
@@ -23,13 +24,20 @@ class PartitionSettings:
     synced: bool
     """Whether only synced offsets count towards the high watermark."""
     unclean: bool
+    write: int | None = None
+    """Write quorum of new partitions, or None if in-sync replicas commit records."""
 
     def of_new_partition(self) -> DurabilityState:
         """Return the durability state of a new partition, which has no unsynced records."""
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:
-        """Return the partition record with these settings, or the same object if it already has them."""
+        """Return the partition record with these settings, or the same object if it already has them.
+
+        The durability of a partition with a quorum is fixed, and its leader writes the write quorum (quorum Q10).
+        """
+        if record.quorum is not None:
+            return record
         durability = record.durability
         if not self.synced:
             durability = DurabilityState.REPLICATED
@@ -60,4 +68,5 @@ def partition_settings(topic: TopicRecord, cluster: ConfigRecord | None) -> Part
         min_isr=min(config.min_insync_replicas, topic.replication_factor),
         synced=config.durability is configuration.Durability.SYNCED,
         unclean=config.unclean_leader_election_enable,
+        write=write_quorum(config.quorum_write, topic.replication_factor) if config.has_quorum else None,
     )

@@ -13,6 +13,7 @@ from fairlead_api.identifiers import BrokerId
 from fairlead_broker.controller.election import broker_epoch, can_stay, is_live, led_by, registered_directory
 from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.quorum import in_sync, vacated
 from fairlead_broker.registry.records import BrokerState, PartitionRecord
 
 
@@ -24,14 +25,15 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the partition record led by its preferred leader, or None if that broker already leads or cannot lead now.
 
-    The preferred leader can take over if it is a live member of the isr and its broker is not draining. The preferred
+    A partition with a write quorum gets a vacancy, which the preferred leader fills if it is near. The preferred leader
+    can take over if it is a live member of the isr, or a live voter, and its broker is not draining. The preferred
     leader never takes over if the partition record was restored from a backup, because a member of the restored isr may
     lack records that other replicas have.
     """
     if record.restored:
         return None
     first = record.replicas[0]
-    entry = next((each for each in record.isr if each.broker == first.broker), None)
+    entry = next((each for each in in_sync(record) if each.broker == first.broker), None)
     if entry is None or entry == record.leader or not can_stay(key, entry, view.brokers):
         return None
     if first.broker in view.draining or first.broker in record.removing:
@@ -42,7 +44,7 @@ def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> Par
     if registered_directory(registration, first.directory) is None:
         return None
     assert broker_epoch(view.brokers[first.broker]) == entry.broker_epoch, "a live entry"
-    return led_by(key, record, first.broker, view.brokers)
+    return vacated(record) if record.quorum is not None else led_by(key, record, first.broker, view.brokers)
 
 
 def imbalanced(

@@ -17,6 +17,7 @@ from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_broker.controller.election import Brokers, move_leader, quarantined
 from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import PartitionRecord, Replica
 
 
@@ -80,14 +81,26 @@ def cancel(key: PartitionKey, record: PartitionRecord, brokers: Brokers) -> Part
     return _without(key, record, record.adding, brokers)
 
 
+def _without_added(record: PartitionRecord) -> PartitionRecord:
+    return msgspec.structs.replace(
+        record,
+        replicas=tuple(replica for replica in record.replicas if replica.broker not in record.adding),
+        adding=(),
+        removing=(),
+    )
+
+
 def isr_without(record: PartitionRecord, leaving: Collection[BrokerId]) -> int:
     """Return the number of in-sync replicas on brokers that are not leaving."""
-    return sum(entry.broker not in leaving for entry in record.isr)
+    return sum(entry.broker not in leaving for entry in in_sync(record))
 
 
 def _without(
     key: PartitionKey, record: PartitionRecord, leaving: Collection[BrokerId], brokers: Brokers
 ) -> PartitionRecord | None:
+    if record.quorum is not None:
+        # Added replicas of a partition with a quorum are no voters, and its leader finishes the move by itself.
+        return _without_added(record)
     if isr_without(record, leaving) < record.min_isr:
         return None
     if record.leader is None or record.leader.broker in leaving:

@@ -33,6 +33,7 @@ from fairlead_broker.registry.records import (
     DurabilityState,
     InSync,
     PartitionRecord,
+    Quorum,
     Replica,
     TopicRecord,
     TopicState,
@@ -313,15 +314,28 @@ def _write_new(
 def _new_partition(
     replicas: Sequence[BrokerId], partition: PartitionIndex, brokers: Brokers, settings: PartitionSettings
 ) -> PartitionRecord:
-    """Return the record of a new, empty partition: every replica is in sync, and the first replica is the leader."""
+    """Return the record of a new, empty partition: every replica is in sync, and the first replica is the leader.
+
+    A partition with a quorum begins with leader epoch 1 and all replicas as voters (quorum Q1).
+    """
     isr = tuple(InSync(broker=broker, broker_epoch=broker_epoch(brokers[broker])) for broker in replicas)
+    placed = tuple(
+        Replica(broker=broker, directory=_directory(brokers[broker].value, partition)) for broker in replicas
+    )
+    if settings.write is not None:
+        return PartitionRecord(
+            leader=isr[0],
+            leader_epoch=LeaderEpoch(1),
+            replicas=placed,
+            isr=(),
+            min_isr=settings.write,
+            durability=settings.of_new_partition(),
+            quorum=Quorum(write=settings.write, voters=isr),
+        )
     return PartitionRecord(
         leader=isr[0],
         leader_epoch=LeaderEpoch(0),
-        replicas=tuple(
-            Replica(broker=broker, directory=_directory(brokers[broker].value, partition))
-            for broker in replicas
-        ),
+        replicas=placed,
         isr=isr,
         min_isr=settings.min_isr,
         durability=settings.of_new_partition(),

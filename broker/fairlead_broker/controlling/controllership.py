@@ -17,11 +17,15 @@ import structlog
 from fairlead_api.identifiers import BrokerId, Revision, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
+from fairlead_broker.controller.leader_moves import is_leaving
 from fairlead_broker.controller.partition_changes import ClusterView, has_live_leader, next_record
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
+from fairlead_broker.controller.preferred import preferred_leader
 from fairlead_broker.controller.reassignment import is_under_way
 from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm
+from fairlead_broker.controlling.appointments import Appointments, Ask, no_promises
 from fairlead_broker.controlling.balancing import Balancing
+from fairlead_broker.controlling.leader_moves import LeaderMoves, NearVoters, no_near_voters
 from fairlead_broker.controlling.replica_load import ReplicaLoad
 from fairlead_broker.controlling.topic_completion import TopicCompletion, is_unfinished
 from fairlead_broker.controlling.unclean_elections import (
@@ -68,6 +72,8 @@ class Controllership:
         clock: Clock,
         *,
         survey: Survey = no_answers,
+        ask: Ask = no_promises,
+        near: NearVoters = no_near_voters,
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
     ) -> None:
@@ -95,8 +101,12 @@ class Controllership:
         self._portion_size = PARTITIONS_MAX
         self._term: Revision | None = None
         self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
+        self._appointments = Appointments(ask, self.view, clock, self._wake.set)
+        self.near_voters = near
+        """Function that asks a leader which voters of its partitions with a write quorum are near."""
+        self._moves = LeaderMoves(near, self.view, self._index.find, clock, self._wake.set)
         self._surveys: asyncio.TaskGroup | None = None
-        """Task group of the surveys, or None before `run` is called."""
+        """Task group of the surveys and the questions about vacancies, or None before `run` is called."""
         self._lease_seconds_max = 0
         """Maximum number of seconds after the end of its lease that an incarnation may still act as if it were
         registered.
@@ -197,7 +207,7 @@ class Controllership:
 
     async def _wait_for_change(self) -> None:
         try:
-            async with asyncio.timeout(TICK_SECONDS):
+            async with asyncio.timeout(min(TICK_SECONDS, self._appointments.look_seconds or TICK_SECONDS)):
                 await self._wake.wait()
         except TimeoutError:
             return
@@ -214,13 +224,16 @@ class Controllership:
             self._due_topics.clear()
             self._leaderless.clear()
             self._unclean.forget()
+            self._appointments.forget()
+            self._moves.forget()
             return
         if term.revision != self._term:
             self._enter(term)
         await self._settle_partitions(term)
+        await self._fill_vacancies(term)
         await self._settle_topics()
         await self._elect_unclean(term)
-        await self._write(term, self._balancing.proposals(self.view()))
+        await self._write(term, self._balanced())
         await self._settle_partitions(term)
 
     async def _claim(self) -> None:
@@ -239,6 +252,8 @@ class Controllership:
         self._due_topics.update(self._metadata.topics)
         self._leaderless.clear()
         self._unclean.forget()
+        self._appointments.forget()
+        self._moves.forget()
 
     def _changed(self, update: MirrorUpdate) -> None:
         """Record the partitions and topics that an update affects. The mirror calls this method."""
@@ -285,13 +300,15 @@ class Controllership:
         record = partition.value
         successor = next_record(key, record, view)
         if successor is not None:
-            elects = successor.leader_epoch != record.leader_epoch
+            elects = successor.leader_epoch != record.leader_epoch and successor.leader is not None
             if elects:
                 # The settings of a partition without a live leader are written after a leader is elected.
                 self._due_topics.update(self._named(key.topic_id))
             return PartitionWrite(key, partition.mod_revision, successor, elects=elects)
         if has_live_leader(record, view.brokers):
             self._leaderless.pop(key, None)
+            if is_leaving(record, view):
+                self._moves.want(key)
         else:
             self._leaderless.setdefault(key, self._clock.monotonic())
         return None
@@ -353,6 +370,36 @@ class Controllership:
                 self._due_topics.add(name)
         self._unfinished = unfinished
 
+    async def _fill_vacancies(self, term: ControllerTerm) -> None:
+        """Fill vacancies of partitions with a write quorum, and ask the replicas of the others (quorum Q8)."""
+        filled = [*self._appointments.appointed(self._index.find), *self._moves.due()]
+        if filled:
+            await self._write(term, filled)
+            await self._settle_partitions(term)
+        if self._surveys is not None:
+            self._appointments.begin(self._surveys, self._vacancies())
+            self._moves.begin(self._surveys)
+
+    def _balanced(self) -> list[PartitionWrite]:
+        """Return the writes that balance brokers. A leadership with a write quorum moves once its taker is near."""
+        writes = []
+        for write in self._balancing.proposals(self.view()):
+            if write.record.quorum is not None and write.record.leader is None:
+                self._moves.want(write.key, preferred_leader(write.record))
+            else:
+                writes.append(write)
+        return writes
+
+    def _vacancies(self) -> Iterator[LeaderlessPartition]:
+        for key in self._leaderless:
+            partition = self._index.find(key)
+            if (
+                partition is not None
+                and partition.value.quorum is not None
+                and partition.value.leader is None
+            ):
+                yield key, partition
+
     async def _elect_unclean(self, term: ControllerTerm) -> None:
         """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
 
@@ -371,10 +418,14 @@ class Controllership:
         over = self._clock.monotonic() - delay_seconds
         for key, since in self._leaderless.items():
             partition = self._index.find(key)
-            if partition is None:
+            if partition is None or partition.value.quorum is not None:
                 continue
             if partition.value.restored or (partition.value.unclean and since <= over):
                 yield key, partition
+
+    async def near(self, key: PartitionKey) -> frozenset[BrokerId]:
+        """Return the voters of a partition with a write quorum that its leader reports as near."""
+        return await self._moves.near(key)
 
     async def unclean_step(
         self, key: PartitionKey, partition: Versioned[PartitionRecord]

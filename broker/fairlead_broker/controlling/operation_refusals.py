@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controller.election import Brokers
+from fairlead_broker.registry.quorum import in_sync as in_sync_entries
 from fairlead_broker.registry.records import PartitionRecord
 
 
@@ -106,7 +107,7 @@ def preferred_cannot_lead(topic: str, partition: PartitionIndex, record: Partiti
     if record.restored:
         reason = "its record comes from a backup, and all its replicas must report their log ends first"
     else:
-        in_sync = _named(tuple(entry.broker for entry in record.isr))
+        in_sync = _named(tuple(entry.broker for entry in in_sync_entries(record)))
         reason = f"the broker must be running, not draining, and in sync; the in-sync brokers are {in_sync}"
     return ProblemError(
         "not_possible_now",

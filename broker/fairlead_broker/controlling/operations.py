@@ -6,7 +6,9 @@ controller's term. Every call may raise `ProblemError`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -14,6 +16,7 @@ from typing import Final
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_broker.controller import reassignment
 from fairlead_broker.controller.drain import draining_that_begin_again, has_nowhere_to_go, places_of
+from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.controller.partition_changes import has_live_leader
 from fairlead_broker.controller.partition_limits import has_room
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
@@ -36,6 +39,8 @@ from fairlead_broker.registry.store_writes import Delete, Transaction, absent, u
 __all__ = ["ClusterOperations", "ElectionKind", "Reassignment", "RestartPermit"]
 
 
+APPOINTMENT_SECONDS_MAX: Final = 5.0
+LOOK_SECONDS: Final = 0.02
 IMMOVABLE_MAX: Final = 100
 """Maximum number of immovable partitions that an answer lists for a drain."""
 
@@ -74,7 +79,7 @@ class ClusterOperations:
         self._controllership = controllership
         self._runner = PlanRunner(coordination, mirror)
         self._configs = ConfigAdmin(coordination, mirror)
-        self._permits = RestartPermits(coordination, mirror, controllership.index)
+        self._permits = RestartPermits(coordination, mirror, controllership.index, controllership.near_voters)
 
     def gone(self) -> list[BrokerId]:
         """Return the brokers that are not registered but have replicas or a configuration."""
@@ -204,18 +209,29 @@ class ClusterOperations:
             await self._elect_unclean(topic, key)
             return self._required(topic, key).value
 
+        record = self._required(topic, key).value
+        near = await self._controllership.near(key) if record.quorum is not None else frozenset()
+
         def step(now: Versioned[PartitionRecord]) -> PartitionRecord | None:
             record, view = now.value, self._controllership.view()
             preferred = preferred_leader(record)
             if has_live_leader(record, view.brokers) and record.leader and record.leader.broker == preferred:
                 return None
             preferring = prefer(key, record, view)
-            if preferring is None:
+            if preferring is None or (record.quorum is not None and preferred not in near):
                 raise refusals.preferred_cannot_lead(topic, partition, record)
             return preferring
 
         await self._runner.begin(self._plan(topic, key, step))
+        await self._led(topic, key)
         return self._required(topic, key).value
+
+    async def _led(self, topic: str, key: PartitionKey) -> None:
+        """Wait until a vacancy is filled, for at most a few seconds: a vacancy stays while too few replicas answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(APPOINTMENT_SECONDS_MAX):
+                while self._required(topic, key).value.leader is None:  # noqa: ASYNC110
+                    await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - the mirror announces no single record
 
     def reassignments(self) -> tuple[Reassignment, ...]:
         """Return all reassignments in progress, ordered by topic and partition."""
@@ -233,7 +249,7 @@ class ClusterOperations:
                     replicas=reassignment.target(record),
                     adding=record.adding,
                     removing=record.removing,
-                    isr=tuple(entry.broker for entry in record.isr),
+                    isr=in_sync_brokers(record, self._metadata.brokers),
                 )
             )
         return tuple(sorted(moves, key=lambda move: (move.topic, move.partition)))
@@ -242,7 +258,8 @@ class ClusterOperations:
         now = self._required(topic, key)
         if has_live_leader(now.value, self._metadata.brokers):
             return
-        if not now.value.unclean and not now.value.restored:
+        is_allowed = now.value.unclean or now.value.restored or now.value.quorum is not None
+        if not is_allowed:
             raise refusals.unclean_not_allowed(topic, key.partition)
         step, silent = await self._controllership.unclean_step(key, now)
         if step is None:
@@ -282,7 +299,7 @@ class ClusterOperations:
         twice = sorted({broker for broker in wanted if wanted.count(broker) > 1})
         if twice:
             raise refusals.bad_replicas(wanted, f"names broker {twice[0]} twice", "each broker once")
-        if len(wanted) < record.min_isr:
+        if record.quorum is None and len(wanted) < record.min_isr:
             raise refusals.bad_replicas(
                 wanted,
                 f"has {len(wanted)} replicas, but min.insync.replicas requires {record.min_isr} in sync",

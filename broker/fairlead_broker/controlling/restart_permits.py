@@ -8,6 +8,7 @@ the lease ends.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.controller.election import Brokers, is_live
 from fairlead_broker.controlling import operation_refusals as refusals
+from fairlead_broker.controlling.leader_moves import NearVoters
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.partition_index import PartitionsByBroker
 from fairlead_broker.coordination.protocol import (
@@ -25,6 +27,8 @@ from fairlead_broker.coordination.protocol import (
     LeaseNotFound,
     UnknownOutcome,
 )
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.quorum import members, promises_needed
 from fairlead_broker.registry.records import (
     BrokerState,
     InSync,
@@ -50,14 +54,18 @@ class RestartPermit:
 class RestartPermits:
     """Manager of the restart permit."""
 
-    def __init__(self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker) -> None:
+    def __init__(
+        self, coordination: Coordination, mirror: Mirror, index: PartitionsByBroker, near: NearVoters
+    ) -> None:
+        """`near` asks a leader which voters of partitions with a write quorum are near."""
         self._coordination = coordination
         self._metadata = mirror.metadata
         self._index = index
+        self._near = near
 
     async def request(self, broker: BrokerId) -> RestartPermit:
         """Grant the permit to a registered broker, even if the broker already holds it. Raises `restart_refused`."""
-        forbidding = self.forbidding(broker)
+        forbidding = sorted([*self._forbidding(broker), *await self._quorums_forbidding(broker)])
         if forbidding:
             raise refusals.restart_forbidden(broker, forbidding)
         try:
@@ -74,15 +82,47 @@ class RestartPermits:
             if item is not None and decode(key, item.value, RestartPermitRecord).broker == broker:
                 await self._coordination.transact((unchanged_since(key, item.mod_revision),), (Delete(key),))
 
-    def forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
+    def _forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
         """Return the partitions that prevent the broker's restart until other replicas are in sync."""
-        named = [
-            (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
+        return [
+            self._named(key)
             for key in self._index.of_broker(broker)
             if (partition := self._index.find(key)) is not None
+            and partition.value.quorum is None
             and _needs(partition.value, broker, self._metadata.brokers)
         ]
-        return sorted(named)
+
+    async def _quorums_forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
+        """Return the partitions whose other near voters are too few to acknowledge and to elect (quorum Q15).
+
+        A partition that needs all its replicas never prevents the restart, since waiting would not help.
+        """
+        found, asked = [], dict[BrokerId, list[tuple[PartitionKey, int]]]()
+        for key in self._index.of_broker(broker):
+            partition = self._index.find(key)
+            if partition is None or partition.value.quorum is None:
+                continue
+            record = partition.value
+            needed = max(partition.value.quorum.write, promises_needed(record))
+            if needed >= len(members(record)):
+                continue
+            if record.leader is None:
+                found.append(self._named(key))
+            else:
+                asked.setdefault(record.leader.broker, []).append((key, needed))
+        answers = await asyncio.gather(
+            *(self._near(leader, [key for key, _ in keys]) for leader, keys in asked.items())
+        )
+        for keys, near in zip(asked.values(), answers, strict=True):
+            found += [
+                self._named(key)
+                for key, needed in keys
+                if len(near.get(key, frozenset()) - {broker}) < needed
+            ]
+        return found
+
+    def _named(self, key: PartitionKey) -> tuple[str, PartitionIndex]:
+        return (self._metadata.topic_name(key.topic_id) or key.topic_id, key.partition)
 
     async def _grant(self, broker: BrokerId) -> RestartPermit:
         key = self._metadata.keys.restart_permit

@@ -29,6 +29,7 @@ from fairlead_broker.controller.topics import (
 from fairlead_broker.controlling.feature_level import check_compaction
 from fairlead_broker.controlling.operation_refusals import too_many_partitions
 from fairlead_broker.controlling.plan_runner import PlanRunner
+from fairlead_broker.controlling.quorum_settings import check_quorum, check_unchanged, fixed_at_creation
 from fairlead_broker.controlling.replica_load import Promise, ReplicaLoad
 from fairlead_broker.controlling.topic_completion import HeldTerm, TopicCompletion, is_unfinished
 from fairlead_broker.coordination.cluster_values import cordoned_brokers
@@ -79,7 +80,7 @@ class TopicAdmin:
         raised, which names the differences. A dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
-        config = merge_patch({}, request.config)
+        config = fixed_at_creation(self._metadata, merge_patch({}, request.config))
         check_compaction(self._metadata, config)
         existing = self._live(request.name)
         if existing is not None and dry_run:
@@ -164,9 +165,12 @@ class TopicAdmin:
         if partition_count > topic.value.partitions:
             self._check_quotas(name, partition_count)
             promise.partitions = partition_count
-        config = merge_patch(config_texts(topic.value.config), request.config)
+        before = config_texts(topic.value.config)
+        config = merge_patch(before, request.config)
         check_compaction(self._metadata, config)
         replication_factor = request.replication_factor or topic.value.replication_factor
+        check_unchanged(name, before, config)
+        check_quorum(name, config, replication_factor)
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
             _check_min_isr(name, config, replication_factor)
         self._check_placeable(name, topic.value, replication_factor)
@@ -272,6 +276,7 @@ class TopicAdmin:
         if replication_factor > broker_count:
             raise _too_few_brokers(request.name, replication_factor, broker_count)
         _check_min_isr(request.name, config, replication_factor)
+        check_quorum(request.name, config, replication_factor)
         partition_count = request.partitions or self._default_partitions()
         self._check_quotas(request.name, partition_count)
         return TopicRecord(

@@ -22,12 +22,8 @@ import structlog
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision
 from fairlead_broker.clock import Clock
 from fairlead_broker.controller.election import broker_epoch, takes_part
-from fairlead_broker.controller.partition_changes import (
-    ClusterView,
-    LogEnd,
-    elect_unclean,
-    has_live_leader,
-)
+from fairlead_broker.controller.log_end import LogEnd
+from fairlead_broker.controller.partition_changes import ClusterView, elect_unclean, has_live_leader
 from fairlead_broker.controller.partition_writes import PartitionWrite
 from fairlead_broker.controller.term import PARTITIONS_MAX
 from fairlead_broker.registry.keys import PartitionKey

@@ -41,6 +41,7 @@ from fairlead_broker.peers.messages import (
     ReplicaFetchRequest,
 )
 from fairlead_broker.peers.positions import PositionFound, PositionsAnswer, PositionsRequest
+from fairlead_broker.peers.promises import PromiseAsked, PromiseGiven, PromisesAnswer, PromisesRequest
 from fairlead_broker.peers.proofs import ProofMaker
 from fairlead_broker.peers.transaction_messages import (
     EndsAnswer,
@@ -51,6 +52,7 @@ from fairlead_broker.peers.transaction_messages import (
     OpenRequest,
 )
 from fairlead_broker.peers.usage import UsageAnswer, UsageRequest
+from fairlead_broker.peers.voters import PartitionVoters, VotersAnswer, VotersRequest
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
@@ -77,6 +79,8 @@ TIMER_SECONDS_MAX: Final = 0.1
 REPLICA_FETCH_PATH: Final = "/peer/v1/replica-fetch"
 PROGRESS_PATH: Final = "/peer/v1/progress"
 LOG_ENDS_PATH: Final = "/peer/v1/log-ends"
+PROMISES_PATH: Final = "/peer/v1/promises"
+VOTERS_PATH: Final = "/peer/v1/voters"
 DIGEST_PATH: Final = "/peer/v1/digest"
 CLEANING_PATH: Final = "/peer/v1/cleaning"
 POSITIONS_PATH: Final = "/peer/v1/positions"
@@ -257,6 +261,20 @@ class Peers:
         )
         answer = await self._post(broker, LOG_ENDS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
         return {end.key: end for end in messages.decode(LogEndsAnswer, answer.body).ends}
+
+    async def promises(self, broker: BrokerId, asked: Sequence[PromiseAsked]) -> list[PromiseGiven]:
+        """Request the promises of a broker's replicas for vacancies. Raises like `replica_fetch`."""
+        body = messages.encode(PromisesRequest(partitions=list(asked)))
+        answer = await self._post(broker, PROMISES_PATH, body, SHORT_CALL_SECONDS_MAX)
+        return messages.decode(PromisesAnswer, answer.body).promises
+
+    async def voters(self, broker: BrokerId, partitions: Sequence[TopicIdPartition]) -> list[PartitionVoters]:
+        """Request the voters of partitions that a broker leads. Raises like `replica_fetch`."""
+        request = VotersRequest(
+            partitions=[PeerPartition(topic_id=key.topic_id, partition=key.partition) for key in partitions]
+        )
+        answer = await self._post(broker, VOTERS_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
+        return messages.decode(VotersAnswer, answer.body).partitions
 
     async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
         """Request the checksum over a range of a broker's copy. Raises like `replica_fetch`."""

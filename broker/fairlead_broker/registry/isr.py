@@ -11,7 +11,9 @@ from collections.abc import Collection
 import msgspec
 
 from fairlead_api.identifiers import BrokerId
-from fairlead_broker.registry.records import InSync, PartitionRecord, Replica
+from fairlead_broker.registry.generations import with_next_generation
+from fairlead_broker.registry.quorum import without_voter
+from fairlead_broker.registry.records import InSync, PartitionRecord
 
 
 def with_isr(
@@ -43,8 +45,11 @@ def taken_out(
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
     generation, so that no earlier report from the replica counts. `directory` is the replica's current directory.
     The returned record names this directory, since a generation applies only to the directory that the record names.
-    Returns None if isr and elr would be empty. If the result is None, the broker must keep every byte.
+    Returns None if isr and elr would be empty, or if too few voters would remain in a partition with a quorum. If the
+    result is None, the broker must keep every byte.
     """
+    if record.quorum is not None:
+        return without_voter(record, broker, directory)
     isr = tuple(entry for entry in record.isr if entry.broker != broker)
     elr = tuple(entry for entry in record.elr if entry.broker != broker)
     if not isr and not elr:
@@ -56,19 +61,5 @@ def taken_out(
     return msgspec.structs.replace(
         record,
         leader=None if record.leader is not None and record.leader.broker == broker else record.leader,
-        replicas=tuple(
-            _next_generation(replica, directory or replica.directory) if replica.broker == broker else replica
-            for replica in record.replicas
-        ),
+        replicas=with_next_generation(record.replicas, broker, directory),
     )
-
-
-def _next_generation(replica: Replica, directory: str) -> Replica:
-    return msgspec.structs.replace(
-        replica, directory=directory, generation=generation_in(replica, directory) + 1
-    )
-
-
-def generation_in(replica: Replica, directory: str) -> int:
-    """Return the generation of a replica in a directory, which is 0 unless the partition record names the directory."""
-    return replica.generation if replica.directory == directory else 0

@@ -52,6 +52,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False, forb
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {}
     """Fields that contain an entry or a list of entries. Unknown fields of nested entries are also kept."""
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are not written while they are None, because older releases do not know them."""
 
     unknown: dict[str, object] = {}
     """Fields that a later release wrote, kept unchanged."""
@@ -275,6 +277,19 @@ class Replica(Entry, frozen=True, kw_only=True):
     """
 
 
+class Quorum(Entry, frozen=True, kw_only=True):
+    """Write quorum and voters of a partition with `replication.mode=quorum`."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {"voters": InSync}
+
+    write: Positive
+    """Number of voters that must have a record before the record is committed (W)."""
+    voters: tuple[InSync, ...]
+    """Incarnations that have lost nothing that they reported since their entry was written. A slow voter stays one."""
+    log_start: Count = 0
+    """Greatest log start that the voters reported at the last appointment (quorum Q16)."""
+
+
 class PartitionRecord(Record, frozen=True, kw_only=True):
     """Value of `meta/partitions/<topic id>/<n>` (protocol section 4)."""
 
@@ -283,7 +298,9 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
         "replicas": Replica,
         "isr": InSync,
         "elr": InSync,
+        "quorum": Quorum,
     }
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"quorum"})
 
     leader: InSync | None
     leader_epoch: LeaderEpoch
@@ -301,6 +318,22 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     """Whether the record comes from a backup of the store. The isr in a restored record may be outdated and contain
     replicas that were removed later, so only the replica with the longest log of all replicas is elected.
     """
+    quorum: Quorum | None = None
+    """Quorum of a partition with `replication.mode=quorum`, whose `isr` and `elr` are empty; None for other partitions.
+    """
+
+    def __post_init__(self) -> None:
+        """Check the quorum. A record with an impossible quorum is unreadable."""
+        quorum = self.quorum
+        if quorum is None:
+            return
+        brokers = {replica.broker for replica in self.replicas}
+        if not quorum.voters or not brokers.issuperset(voter.broker for voter in quorum.voters):
+            msg = f"the voters {[voter.broker for voter in quorum.voters]} are not replicas of {sorted(brokers)}"
+            raise ValueError(msg)
+        if quorum.write > len(brokers):
+            msg = f"a write quorum of {quorum.write} is above {len(brokers)} replicas"
+            raise ValueError(msg)
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
@@ -382,6 +415,9 @@ def _spread(document: dict[str, object], entry_type: type[Entry]) -> dict[str, o
     spread.update(document)
     for name, nested_type in entry_type.nested.items():
         spread[name] = _each(spread[name], nested_type, _spread)
+    for name in entry_type.omitted_if_none:
+        if spread[name] is None:
+            del spread[name]
     spread.update(sorted(unknown.items()))
     return spread
 

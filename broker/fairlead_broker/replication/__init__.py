@@ -1,9 +1,10 @@
 """Rules that determine which records of a partition are committed and readable, and which replicas are in sync.
 
 A leader replica feeds events (appends, syncs, reports from followers, changes to the partition record) into one
-`PartitionLeader` and runs the returned effects. A follower replica feeds its events into a `PartitionFollower` and runs
-the returned effects. `divergence` finds where two logs diverge. `runtime`, the simulator and the model checker call
-this package. The package must not know about files, loops, time or transport.
+`PartitionLeader`, or into one `QuorumLeader` if the partition has a write quorum, and runs the returned effects. A
+follower replica feeds its events into a `PartitionFollower` and runs the returned effects. `divergence` finds where two
+logs diverge. `runtime`, the simulator and the model checker call this package. The package must not know about files,
+loops, time or transport.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fairlead_broker.replication.follower_messages import (
     TruncateTo,
 )
 from fairlead_broker.replication.leader import PartitionLeader
+from fairlead_broker.replication.leader_machine import LeaderMachine
 from fairlead_broker.replication.leader_messages import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,
@@ -51,14 +53,17 @@ from fairlead_broker.replication.leader_messages import (
     LeaderEvent,
     LeaseChanged,
     LogStartMoved,
+    RaiseLogStart,
     RecordChanged,
     ReplicaProgress,
     Synced,
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteQuorumSet,
     WriteRecord,
 )
+from fairlead_broker.replication.quorum_leader import QuorumLeader
 from fairlead_broker.replication.registered_broker import RegisteredBroker, registered_brokers
 
 __all__ = [
@@ -83,11 +88,14 @@ __all__ = [
     "FollowerSynced",
     "LeaderEffect",
     "LeaderEvent",
+    "LeaderMachine",
     "LeaseChanged",
     "LogStartMoved",
     "MoveLogStart",
     "PartitionFollower",
     "PartitionLeader",
+    "QuorumLeader",
+    "RaiseLogStart",
     "RecordChanged",
     "RegisteredBroker",
     "ReplicaProgress",
@@ -101,6 +109,7 @@ __all__ = [
     "Truncated",
     "WriteAnswered",
     "WriteOutcome",
+    "WriteQuorumSet",
     "WriteRecord",
     "divergence",
     "end_before",

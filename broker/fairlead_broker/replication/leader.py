@@ -24,7 +24,8 @@ from typing import Final, assert_never
 import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.isr import generation_in, with_isr
+from fairlead_broker.registry.generations import generation_in
+from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower
 from fairlead_broker.replication.leader_messages import (
@@ -47,6 +48,7 @@ from fairlead_broker.replication.leader_messages import (
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteQuorumSet,
     WriteRecord,
 )
 from fairlead_broker.replication.registered_broker import RegisteredBroker
@@ -97,6 +99,9 @@ class PartitionLeader:
         "_stored",
         "_synced_offset",
     )
+
+    begins_with_batch = False
+    """Whether the leader appends a batch that begins its epoch."""
 
     def __init__(
         self,
@@ -266,6 +271,15 @@ class PartitionLeader:
         )
 
     @property
+    def acknowledges_in_doubt(self) -> bool:
+        """Whether acks=all may be served without a confirmed lease.
+
+        The high watermark cannot advance without the other members of the isr. A leader that is alone in the isr and
+        could be replaced by an unclean election must not advance the high watermark.
+        """
+        return not self._record.unclean or len(self._record.isr) > 1
+
+    @property
     def resigned(self) -> bool:
         """Whether the partition record no longer names this incarnation of the broker as the leader."""
         return self._resigned
@@ -322,6 +336,8 @@ class PartitionLeader:
                 self._low_due = True
             case DirectoryFailed():
                 self._directory_failed = True
+            case WriteQuorumSet():
+                plan = False  # Only a partition with a quorum has a write quorum.
             case _:
                 assert_never(event)
         effects: list[LeaderEffect] = []

@@ -168,6 +168,13 @@ class DirectoryFailed:
     """The leader's data directory has failed; later appends and syncs of the directory do not count."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteQuorumSet:
+    """The configured write quorum of a partition with a quorum changed; None is a majority of the members."""
+
+    write: int | None
+
+
 LeaderEvent: TypeAlias = (
     Appended
     | Synced
@@ -180,6 +187,7 @@ LeaderEvent: TypeAlias = (
     | LeaseChanged
     | LogStartMoved
     | DirectoryFailed
+    | WriteQuorumSet
 )
 
 
@@ -220,4 +228,11 @@ class AdvanceLowWatermark:
     offset: Offset
 
 
-LeaderEffect: TypeAlias = AdvanceHighWatermark | WriteRecord | AdvanceLowWatermark
+@dataclass(frozen=True, slots=True)
+class RaiseLogStart:
+    """Raise the log start to an offset, because a voter deleted the records below it (quorum Q16)."""
+
+    offset: Offset
+
+
+LeaderEffect: TypeAlias = AdvanceHighWatermark | WriteRecord | AdvanceLowWatermark | RaiseLogStart

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
 from fairlead_broker.coordination.membership import Incarnation
-from fairlead_broker.registry.isr import generation_in
+from fairlead_broker.registry.generations import generation_in
 from fairlead_broker.registry.records import PartitionRecord, Replica
 
 

@@ -22,6 +22,7 @@ from fairlead_broker.runtime.leading.producing import Producing
 from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.meters import election_counter, watch_controller
+from fairlead_broker.runtime.peer_serving.promises import AskForPromises
 from fairlead_broker.runtime.peer_serving.survey import Survey
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
 from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL, Transactions
@@ -61,6 +62,8 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
         lambda: entry.membership,
         clock,
         survey=Survey(parts.peers.peer_side.peers, parts.replicas.log_of),
+        ask=AskForPromises(parts.peers.peer_side.peers, parts.peers.promises),
+        near=parts.peers.voters.near,
         new_start_index=new_start_index,
         count_elections=election_counter(engine.telemetry),
     )

@@ -31,7 +31,9 @@ from fairlead_broker.runtime.peer_serving.digests import Digests
 from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress, log_ends
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.runtime.peer_serving.promises import Promises
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.voters import Voters
 from fairlead_broker.runtime.topic_views import TopicViews
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
 from fairlead_broker.runtime.transactions.looks import TransactionLooks
@@ -58,6 +60,8 @@ class PeerParts:
     """Components that send and answer the requests between brokers about replicas."""
 
     replica_serving: ReplicaServing
+    promises: Promises
+    voters: Voters
     move_progress: MoveProgress
     digests: Digests
     cleaning_requests: CleaningRequests
@@ -178,7 +182,17 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
     positions = Positions(
         replicas.find, replicas.log_of, metadata, peers, engine.disk, engine.supervisor.spawn
     )
+    promises = Promises(
+        replicas.compared,
+        replicas.log_without_role,
+        entry.mirror,
+        entry.incarnation,
+        entry.directory.identity.directory_id,
+    )
+    voters = Voters(replicas.find, peers)
     return PeerParts(
+        promises=promises,
+        voters=voters,
         replica_serving=replica_serving,
         move_progress=MoveProgress(replicas.log_of, metadata, peers),
         digests=digests,
@@ -190,6 +204,8 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
             entry.mirror,
             replica_serving,
             partial(log_ends, replicas.log_of),
+            promises.give,
+            voters.report,
             digests.digest,
             cleanings.own,
             positions.answer,

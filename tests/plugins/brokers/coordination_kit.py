@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, Revision, TimestampUs, TopicId
-from fairlead_broker.controller.partition_changes import LogEnd
+from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.controller.term import ControllerTerm
 from fairlead_broker.controlling.controllership import Controllership
 from fairlead_broker.controlling.operations import ClusterOperations

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Quorum, Replica
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
     Appended,
@@ -18,6 +18,7 @@ from fairlead_broker.replication import (
     LeaderEffect,
     LeaderEvent,
     PartitionLeader,
+    QuorumLeader,
     RecordChanged,
     RegisteredBroker,
     ReplicaProgress,
@@ -65,6 +66,23 @@ def partition_record(**fields: object) -> PartitionRecord:
     return msgspec.structs.replace(plain, **fields)
 
 
+def quorum_record(write: int = 2, voters: Iterable[int] = EVERYBODY, **fields: object) -> PartitionRecord:
+    """Return a record with a write quorum, synced durability and all replicas as voters; `fields` override."""
+    plain = partition_record(
+        isr=(),
+        min_isr=write,
+        durability=DurabilityState.SYNCED,
+        quorum=Quorum(write=write, voters=entries(voters)),
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+def voters_of(record: PartitionRecord) -> dict[int, int]:
+    """Return the voters of a record with their incarnations."""
+    assert record.quorum is not None
+    return {voter.broker: voter.broker_epoch for voter in record.quorum.voters}
+
+
 def isr_of(record: PartitionRecord) -> set[int]:
     """Return the in-sync replicas of a record."""
     return {entry.broker for entry in record.isr}
@@ -90,10 +108,11 @@ class DrivenLeader:
     ) -> None:
         self.now = 0.0
         self.brokers = dict(brokers or {broker: registered(broker) for broker in EVERYBODY})
-        self.machine = PartitionLeader(
+        record = partition_record() if record is None else record
+        self.machine: PartitionLeader | QuorumLeader = (QuorumLeader if record.quorum else PartitionLeader)(
             LEADER,
             life(LEADER),
-            partition_record() if record is None else record,
+            record,
             FIRST_REVISION,
             self.brokers,
             ReplicaProgress(Offset(end), Offset(end if synced is None else synced)),

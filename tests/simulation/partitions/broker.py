@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, Revision, TopicId
-from fairlead_broker.registry.isr import generation_in, taken_out
+from fairlead_broker.registry.generations import generation_in
+from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import (
     BrokerRegistration,

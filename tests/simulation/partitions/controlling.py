@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.controller.partition_changes import ClusterView, LogEnd, elect_unclean, next_record
+from fairlead_broker.controller.log_end import LogEnd
+from fairlead_broker.controller.partition_changes import ClusterView, elect_unclean, next_record
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import ControllerRecord, PartitionRecord
 from partitions import guards

@@ -134,7 +134,7 @@ def _any_directory(registration: Any, directory_id: str) -> Any:
     return next(iter(registration.directories), None)
 
 
-_kept_everything = election._kept_everything
+_kept_everything = election.kept_everything
 
 
 def _kept_since_intact(entry: Any, record: Any, registered: Any, directory: Any, alone: bool) -> bool:
@@ -300,18 +300,18 @@ SWITCHES: Final = (
         "4.7 a candidate's disk knows the incarnation of the entry",
         # Before it registers its directories, a broker itself checks whether they are an old copy; either check alone
         # is enough, so both are dropped.
-        (election, "_kept_everything", _kept_since_intact),
+        (election, "kept_everything", _kept_since_intact),
         (Broker, "_is_older_than", _no),
     ),
     Switch(
         "intact-since",
         "4.7 unsynced records are trusted only after intact starts",
-        (election, "_kept_everything", _kept_since_entry),
+        (election, "kept_everything", _kept_since_entry),
     ),
     Switch(
         "alone-replica",
         "4.7 only a partition's single replica leads without its unsynced records",
-        (election, "_kept_everything", _kept_alone_in_record),
+        (election, "kept_everything", _kept_alone_in_record),
     ),
     Switch(
         "truncate-by-epoch",

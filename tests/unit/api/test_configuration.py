@@ -98,7 +98,6 @@ def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("replication.mode", "quorum"),
         ("compression.type", "gzip"),
         *((name, TOPIC_KEYS[name].default or "1") for name in LATER),
     ],
@@ -138,7 +137,7 @@ def test_brokers_and_the_cluster_have_keys_of_their_own_and_those_of_topics(
         (ConfigScope.BROKER, "durability", "synced", "broker topic cluster"),
         (ConfigScope.TOPIC, "num.partitions", 3, "topic cluster"),
         (ConfigScope.BROKER, "auto.create.topics.enable", "yes", "true false"),
-        (ConfigScope.CLUSTER, "quorum.write", 3, "quorum.write"),
+        (ConfigScope.BROKER, "quorum.write", 3, "quorum.write"),
         (ConfigScope.CLUSTER, "no.such.key", 3, "no.such.key"),
     ],
 )
@@ -240,8 +239,22 @@ def test_the_nearest_value_wins_and_names_its_source() -> None:
 
 def test_a_topic_shows_every_supported_key_and_no_other() -> None:
     """A topic's configuration contains every supported key, and no stored key that this release does not support."""
-    _, entries = effective_topic_config({"quorum.write": "1", "from.the.future": "x"}, {}, {})
+    _, entries = effective_topic_config({"from.the.future": "x"}, {}, {})
 
+    assert sorted(entries) == [name for name in SUPPORTED if name != "quorum.write"]
+
+
+@pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 2), (3, 2), (5, 3)])
+def test_the_write_quorum_is_a_majority(replication_factor: int, expected: int) -> None:
+    """The default of quorum.write is a majority of the replicas, and keys of the other mode are shown as unused."""
+    config, entries = effective_topic_config(
+        {"replication.mode": "quorum"}, {}, {}, replication_factor=replication_factor
+    )
+
+    assert (config.has_quorum, config.quorum_write) == (True, expected)
+    assert entries["quorum.write"] == ConfigEntry(str(expected), ConfigSource.DEFAULT)
+    assert entries["min.insync.replicas"].source is ConfigSource.UNUSED
+    assert entries["unclean.leader.election.enable"].source is ConfigSource.UNUSED
     assert sorted(entries) == SUPPORTED
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision
 from fairlead_broker.controller.election import can_stay
+from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.controller.partition_changes import (
     ClusterView,
-    LogEnd,
     elect_unclean,
     has_live_leader,
     next_record,

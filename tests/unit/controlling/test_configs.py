@@ -65,7 +65,7 @@ async def test_patches_at_once_all_hold(life: Any, configs: ConfigAdmin) -> None
 
 @pytest.mark.parametrize(
     "patch",
-    [{"no.such.key": 1}, {"flush.ms": "x"}, {"quorum.write": 1}, {"flush.ms": 1, "no.such.key": None}],
+    [{"no.such.key": 1}, {"flush.ms": "x"}, {"quorum.write": 0}, {"flush.ms": 1, "no.such.key": None}],
 )
 async def test_a_bad_key_or_value_writes_nothing(
     life: Any, configs: ConfigAdmin, patch: dict[str, Any]

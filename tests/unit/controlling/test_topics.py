@@ -156,7 +156,7 @@ async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
             "topic flights requires 3 replicas of each partition, but 1 broker takes new replicas",
         ),
         ({"config": {"no.such.key": 1}}, "invalid_config", "no.such.key"),
-        ({"config": {"replication.mode": "quorum"}}, "invalid_config", "not supported yet"),
+        ({"config": {"quorum.write": 1}}, "invalid_config", "quorum.write"),
     ],
 )
 async def test_what_cannot_be_is_refused_before_anything_is_written(

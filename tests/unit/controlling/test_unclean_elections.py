@@ -11,7 +11,8 @@ import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision
-from fairlead_broker.controller.partition_changes import ClusterView, LogEnd
+from fairlead_broker.controller.log_end import LogEnd
+from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.controlling.unclean_elections import (
     AGAIN_SECONDS,
     Survey,

@@ -12,6 +12,7 @@ from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,
+    LeaderEpoch,
     Offset,
     PartitionIndex,
     ProducerEpoch,
@@ -34,8 +35,10 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.peers.positions import PositionAsked, PositionFound
+from fairlead_broker.peers.promises import PromiseAsked, PromiseGiven
 from fairlead_broker.peers.proofs import BrokerKey, ProofMaker
 from fairlead_broker.peers.transaction_messages import EndMessage, OpenAt
+from fairlead_broker.peers.voters import PartitionVoters
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import (
     Addresses,
@@ -122,6 +125,32 @@ class Replicas:
     def log_ends(self, partitions: Sequence[TopicIdPartition]) -> list[LogEnd]:
         """Return the known log ends."""
         return [self.ends[key] for key in partitions if key in self.ends]
+
+    async def promises(self, asked: Sequence[PromiseAsked]) -> list[PromiseGiven]:
+        """Return the promise of an empty log for each vacancy."""
+        return [
+            PromiseGiven(
+                topic_id=each.topic_id,
+                partition=each.partition,
+                broker_epoch=BrokerEpoch(7),
+                directory="d",
+                generation=0,
+                leader_epoch=each.leader_epoch,
+                last_epoch=None,
+                end_offset=Offset(0),
+                log_start=Offset(0),
+            )
+            for each in asked
+        ]
+
+    def voters(self, partitions: Sequence[TopicIdPartition]) -> list[PartitionVoters]:
+        """Return no voters of each partition."""
+        return [
+            PartitionVoters(
+                topic_id=key.topic_id, partition=key.partition, leader_epoch=LeaderEpoch(3), replicas=[]
+            )
+            for key in partitions
+        ]
 
     async def positions(self, asked: Sequence[PositionAsked]) -> list[PositionFound]:
         """Return positions of logs that begin at 3 and end at the requested offset."""
@@ -214,6 +243,8 @@ class World:
             mirror,
             replicas,
             replicas.log_ends,
+            replicas.promises,
+            replicas.voters,
             replicas.digest,
             replicas.cleaning,
             replicas.positions,

@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch
-from fairlead_broker.registry.isr import generation_in, taken_out, with_isr
+from fairlead_broker.registry.generations import generation_in
+from fairlead_broker.registry.isr import taken_out, with_isr
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
 
 

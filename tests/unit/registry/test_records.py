@@ -23,6 +23,7 @@ from fairlead_broker.registry.records import (
     InSync,
     PartitionRecord,
     QuarantinedReplica,
+    Quorum,
     Record,
     RecordUnreadable,
     Replica,
@@ -122,6 +123,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             durability=DurabilityState.SYNCING,
             unclean=True,
             restored=True,
+            quorum=Quorum(write=1, voters=(InSync(broker=1, broker_epoch=9),), log_start=4),  # type: ignore[arg-type]
         ),
         {
             "v": 1,
@@ -136,6 +138,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
             "durability": "syncing",
             "unclean": True,
             "restored": True,
+            "quorum": {"write": 1, "voters": [{"broker": 1, "broker_epoch": 9}], "log_start": 4},
         },
     ),
 ]
@@ -243,3 +246,24 @@ def test_configuration_is_read_in_the_form_in_which_it_is_stored() -> None:
     values = {"a": True, "b": False, "c": 5, "d": 0.5, "e": "Text"}
 
     assert config_texts(values) == {"a": "true", "b": "false", "c": "5", "d": "0.5", "e": "Text"}
+
+
+@pytest.mark.parametrize(
+    "quorum", [{"write": 2, "voters": [{"broker": 1, "broker_epoch": 9}]}, {"write": 1, "voters": []}]
+)
+def test_an_impossible_quorum_is_unreadable(quorum: dict[str, Any]) -> None:
+    """A write quorum above the number of replicas, and a quorum without voters, make a record unreadable."""
+    [(record, document)] = [each for each in STORED if isinstance(each[0], PartitionRecord)]
+    with pytest.raises(RecordUnreadable):
+        decode("/k", json.dumps({**document, "quorum": quorum}).encode(), type(record))
+    stranger = {"write": 1, "voters": [{"broker": 8, "broker_epoch": 9}]}
+
+    with pytest.raises(RecordUnreadable):
+        decode("/k", json.dumps({**document, "quorum": stranger}).encode(), type(record))
+
+
+def test_a_record_without_a_quorum_is_written_as_before() -> None:
+    """A record without a quorum has no field for one, because older releases do not know the field."""
+    [record] = [each for each, _ in STORED if isinstance(each, PartitionRecord)]
+
+    assert b"quorum" not in encode(msgspec.structs.replace(record, quorum=None))

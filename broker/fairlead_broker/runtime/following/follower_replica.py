@@ -23,6 +23,7 @@ from fairlead_broker.compaction.removal import Copying, copying
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
 from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
 from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.quorum import in_sync, relied_on
 from fairlead_broker.registry.records import DurabilityState, PartitionRecord
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
@@ -127,9 +128,9 @@ class FollowerReplica:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the replica is in the isr or meets the conditions to join the isr."""
+        """Whether the replica is in the isr or a voter, or meets the conditions to become one."""
         own = (self.following.broker, self.following.broker_epoch)
-        if any((entry.broker, entry.broker_epoch) == own for entry in self._record.value.isr):
+        if any((entry.broker, entry.broker_epoch) == own for entry in in_sync(self._record.value)):
             return True
         return self._machine.reconciled and self.lag == 0
 
@@ -137,7 +138,7 @@ class FollowerReplica:
     def is_added(self) -> bool:
         """Whether the replica is being added by a move and is not in sync yet."""
         record, broker = self._record.value, self.following.broker
-        return broker in record.adding and all(entry.broker != broker for entry in record.isr)
+        return broker in record.adding and all(entry.broker != broker for entry in in_sync(record))
 
     # -- fetching
 
@@ -298,7 +299,7 @@ class FollowerReplica:
     def _is_eligible(self) -> bool:
         """Whether the record counts on the records of this replica, which must therefore stay."""
         broker, record = self.following.broker, self._record.value
-        return any(entry.broker == broker for entry in (*record.isr, *record.elr))
+        return any(entry.broker == broker for entry in relied_on(record))
 
     # -- the state machine
 

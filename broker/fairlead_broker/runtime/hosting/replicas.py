@@ -147,6 +147,13 @@ class Replicas:
         """Return the open log of a partition in any role of this broker; None if no log is open."""
         return None if (hosted := self._find(key)) is None else hosted.log
 
+    def log_without_role(self, key: TopicIdPartition, record: PartitionRecord) -> PartitionLog | None:
+        """Return the open, trusted log of a replica that has no role; None for any other replica."""
+        hosted = self._find(key)
+        if hosted is None or hosted.role is not None or not self._may_have_role(hosted, record):
+            return None
+        return hosted.log
+
     @property
     def in_line(self) -> bool:
         """Whether every replica on this broker has led or been caught up at least once since the start."""
@@ -284,6 +291,10 @@ class Replicas:
     async def files_removed(self) -> None:
         """Wait until the files of all deleted partitions are removed."""
         await self._removals.over()
+
+    async def compared(self) -> None:
+        """Wait until the roles that the current mirror ends have ended, with their disk work."""
+        await self._looked_at()
 
     async def _looked_at(self) -> None:
         waiter = asyncio.get_running_loop().create_future()

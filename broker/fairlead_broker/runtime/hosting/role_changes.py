@@ -16,7 +16,13 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.replication import PartitionLeader, ReplicaProgress, registered_brokers
+from fairlead_broker.replication import (
+    LeaderMachine,
+    PartitionLeader,
+    QuorumLeader,
+    ReplicaProgress,
+    registered_brokers,
+)
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
@@ -61,19 +67,8 @@ class RoleChanges:
         self, hosted: HostedLog, view: TopicView, record: Record, failed: Callable[[Exception], None]
     ) -> LeaderReplica:
         """Make this broker the leader of a partition; `failed` gets an unexpected error of the partition's task."""
-        key, log, clock = hosted.key, hosted.log, self._shared.clock
-        leader = PartitionLeader(
-            self._incarnation.broker,
-            self._incarnation.epoch,
-            record.value,
-            record.mod_revision,
-            registered_brokers(self._metadata.brokers),
-            ReplicaProgress(log.end_offset, log.synced_offset),
-            log.checkpoint_high_watermark,
-            log.log_start_offset,
-            clock.monotonic(),
-            self._lag_seconds(),
-        )
+        key, log = hosted.key, hosted.log
+        leader = self._machine(hosted, view, record)
         meters = self._meters.topic(view.name)
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
@@ -97,6 +92,38 @@ class RoleChanges:
             lambda: leadership.replica_lag,
         )
         return partition
+
+    def _machine(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderMachine:
+        """Return the state machine for the replication mode of the partition."""
+        log, now, lag_seconds = hosted.log, self._shared.clock.monotonic(), self._lag_seconds()
+        own, registered = self._incarnation, registered_brokers(self._metadata.brokers)
+        progress = ReplicaProgress(log.end_offset, log.synced_offset)
+        if record.value.quorum is not None:
+            return QuorumLeader(
+                own.broker,
+                own.epoch,
+                record.value,
+                record.mod_revision,
+                registered,
+                progress,
+                log.checkpoint_high_watermark,
+                log.log_start_offset,
+                now,
+                lag_seconds,
+                view.config.quorum_write,
+            )
+        return PartitionLeader(
+            own.broker,
+            own.epoch,
+            record.value,
+            record.mod_revision,
+            registered,
+            progress,
+            log.checkpoint_high_watermark,
+            log.log_start_offset,
+            now,
+            lag_seconds,
+        )
 
     def follow(self, hosted: HostedLog, view: TopicView, record: Record, following: Following) -> None:
         """Make this broker follow the partition's leader."""

@@ -4,7 +4,7 @@
                                       sync rounds ──▶ Synced ──────────────────────┴▶ leadership ──▶ answers, polls
 
 While an append runs in the pool, further batches accumulate in the queue and are then appended as one group. All code
-except the disk calls runs on the event loop without locks. `replication.PartitionLeader` decides, and `leadership`
+except the disk calls runs on the event loop without locks. `replication.LeaderMachine` decides, and `leadership`
 passes the decisions on to followers and to the coordination store. The module is a single file because appending,
 reading and waiting share the queue and the offsets of one partition.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeAlias
 
+from fairlead_api.batch.control_batches import EpochBeginning, EpochVoter, pack_epoch_beginning
 from fairlead_api.batch.header import STAMP_BYTES, StampFlag, make_stamp
 from fairlead_api.configuration import TimestampType, TopicConfig
 from fairlead_api.identifiers import (
@@ -31,8 +32,9 @@ from fairlead_api.identifiers import (
 )
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
+from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.replication import PartitionLeader
+from fairlead_broker.replication import LeaderMachine
 from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
@@ -42,6 +44,7 @@ from fairlead_broker.runtime.leading.producer_order import (
     PendingAppend,
     PendingProduce,
     ProducerOrder,
+    pending_beginning,
     pending_end,
 )
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
@@ -68,7 +71,7 @@ class LeaderReplica:
         key: TopicIdPartition,
         config: TopicConfig,
         log: PartitionLog,
-        leader: PartitionLeader,
+        leader: LeaderMachine,
         shared: SharedParts,
         meters: TopicMeters,
     ) -> None:
@@ -83,7 +86,9 @@ class LeaderReplica:
         self.sync = ReplicaSync(self, config, shared.rounds, shared.clock, shared.sync_interval_seconds)
         """Marks appended bytes for the sync rounds."""
         self._leader = leader
-        self.leadership = Leadership(topic, key, leader, shared, meters, self._advanced)
+        self.leadership = Leadership(
+            topic, key, leader, shared, meters, self._advanced, self._raise_log_start
+        )
         """Shell that passes events from followers and from the coordination store to the leader state machine, and
         executes the effects of the state machine.
         """
@@ -110,7 +115,7 @@ class LeaderReplica:
         )
         self._stable_limit = Offset(0)
         """Last stable offset in the latest notification to long polls of readers of committed records."""
-        self.change_config(config)
+        self._use(config)
 
     # -- state for callers
 
@@ -382,8 +387,37 @@ class LeaderReplica:
         self._order.committed(self._leader.readable_limit)
         if self._order.has_open:
             self._shared.looks.took_leadership(self)
+        if self._leader.begins_with_batch:
+            # The batches that producers send from now on follow in the same write.
+            self._queue.appendleft(pending_beginning(self._beginning()))
+            self._work.set()
         self.leadership.synced(self.log.synced_offset)
         self.leadership.time_passed()
+
+    def _beginning(self) -> bytes:
+        record = self._leader.record
+        assert record.leader is not None, "the record of a leadership names the leader"
+        assert record.quorum is not None, "only a partition with a quorum begins its epochs with a batch"
+        voters = tuple(EpochVoter(each.broker, each.broker_epoch) for each in record.quorum.voters)
+        leader = record.leader
+        beginning = EpochBeginning(leader.broker, leader.broker_epoch, record.quorum.write, voters)
+        return pack_epoch_beginning(beginning, self._shared.clock.now_us())
+
+    def _raise_log_start(self, offset: Offset) -> None:
+        """Delete records that a voter has already deleted (quorum Q16)."""
+        delay_us = self.config.file_delete_delay_ms * 1000
+        remove_us = TimestampUs(self._shared.clock.now_us() + delay_us)
+        future = self._shared.pool.submit(partial(self.log.advance_log_start, offset, remove_us=remove_us))
+        future.add_done_callback(self._log_start_raised)
+
+    def _log_start_raised(self, future: asyncio.Future[list[Segment]]) -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if isinstance(error, StorageFailed):
+            self._shared.directory_failed(error)
+        elif error is None:
+            self.leadership.log_start_moved(self.log.log_start_offset)
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
         """Apply a new version of the partition record with the same leader epoch."""
@@ -531,12 +565,17 @@ class LeaderReplica:
 
     def change_config(self, config: TopicConfig) -> None:
         """Apply a changed topic configuration from the next batch on. The log is updated separately, in a pool."""
+        self._use(config)
+        self.sync.change_config(config)
+        if self._leader.begins_with_batch:
+            self.leadership.write_quorum_set(config.quorum_write)
+
+    def _use(self, config: TopicConfig) -> None:
         self.config = config
         """Effective configuration of the topic."""
         self.validation_limits = limits_of(config, self._shared.decompressed_bytes_max)
         """Limits for batches that the topic accepts."""
         self._log_append_time = config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
-        self.sync.change_config(config)
 
     def refuse_writes(self, refusal: Refusal) -> None:
         """Fail all waiting and all later batches with a problem; reads continue.

@@ -20,6 +20,7 @@ from fairlead_broker.coordination.protocol import (
     UnknownOutcome,
 )
 from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import PartitionRecord, decode, encode
 from fairlead_broker.registry.store_writes import (
     Compare,
@@ -138,7 +139,7 @@ class LeaderWrites:
             self._log.info(
                 "partition record written by its leader",
                 partition=str(leadership.key),
-                isr=[entry.broker for entry in write.record.isr],
+                isr=[entry.broker for entry in in_sync(write.record)],
                 durability=write.record.durability.value,
                 leader=write.record.leader is not None,
             )

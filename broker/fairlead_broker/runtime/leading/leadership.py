@@ -1,7 +1,7 @@
 """Shell of one partition's leader state machine, which passes events to the state machine and executes its effects.
 
 A `LeaderReplica`, which appends and reads, owns the shell of its partition's state machine. The shell communicates with
-followers, the coordination store and the lease. `replication.PartitionLeader` makes all decisions. After `close`,
+followers, the coordination store and the lease. The `LeaderMachine` makes all decisions. After `close`,
 events are ignored, because answers from the store and from followers may still arrive after the leadership has ended.
 """
 
@@ -21,6 +21,7 @@ from fairlead_api.identifiers import (
     TopicIdPartition,
 )
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import InSync, PartitionRecord
 from fairlead_broker.replication import (
     AdvanceHighWatermark,
@@ -34,15 +35,17 @@ from fairlead_broker.replication import (
     FollowerSynced,
     LeaderEffect,
     LeaderEvent,
+    LeaderMachine,
     LeaseChanged,
     LogStartMoved,
-    PartitionLeader,
+    RaiseLogStart,
     RecordChanged,
     RegisteredBroker,
     Synced,
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteQuorumSet,
     WriteRecord,
 )
 from fairlead_broker.runtime import refusals
@@ -76,6 +79,7 @@ class Leadership:
         "_low_watermark_waiters",
         "_meters",
         "_places",
+        "_raise_log_start",
         "_shared",
         "_topic",
         "closed",
@@ -88,12 +92,13 @@ class Leadership:
         self,
         topic: str,
         key: TopicIdPartition,
-        machine: PartitionLeader,
+        machine: LeaderMachine,
         shared: SharedParts,
         meters: TopicMeters,
         advanced: Callable[[Offset], None],
+        raise_log_start: Callable[[Offset], None],
     ) -> None:
-        """`advanced` is called with each new high watermark."""
+        """`advanced` is called with each new high watermark, and `raise_log_start` with each log start to move to."""
         leader = machine.record.leader
         assert leader is not None, "the record of a leadership names the leader"
         self.machine = machine
@@ -107,6 +112,7 @@ class Leadership:
         self._clock = shared.clock
         self._meters = meters
         self._advanced = advanced
+        self._raise_log_start = raise_log_start
         self._places: dict[FollowerPlace, None] = {}
         self._low_watermark_waiters: list[tuple[Offset, asyncio.Future[None]]] = []
 
@@ -135,10 +141,7 @@ class Leadership:
         """
         if acks is not Acks.ALL:
             return self.machine.serves_weak_acks
-        # If the isr has other members, the high watermark cannot advance without them. A leader that is alone in the
-        # isr and could be replaced by an unclean election must not advance the high watermark.
-        record = self.machine.record
-        return not record.unclean or len(record.isr) > 1
+        return self.machine.acknowledges_in_doubt
 
     def check_latest(self) -> Offset:
         """Return the high watermark for clients. Raises `offset_not_available` if a higher high watermark may exist."""
@@ -195,6 +198,10 @@ class Leadership:
         """Pass the outcome of a write to the state machine: written, refused or unknown."""
         self._step_counting(WriteAnswered(write.revision, outcome, stored_revision))
 
+    def write_quorum_set(self, write: int | None) -> None:
+        """Pass the configured write quorum to the state machine."""
+        self._step(WriteQuorumSet(write))
+
     def time_passed(self) -> None:
         """Check the lease, and pass the time to the state machine."""
         self._step(TimePassed(self._clock.monotonic()))
@@ -242,8 +249,8 @@ class Leadership:
     def under_replicated(self) -> bool:
         """Whether any replica is out of sync; replicas that a reassignment is adding do not count."""
         record = self.machine.record
-        in_sync = {entry.broker for entry in record.isr}
-        return any(each.broker not in in_sync | {*record.adding} for each in record.replicas)
+        present = {entry.broker for entry in in_sync(record)}
+        return any(each.broker not in present | {*record.adding} for each in record.replicas)
 
     async def low_watermark(self, offset: Offset, seconds: float) -> bool:
         """Wait until the log of every isr member starts at an offset or later (rule 4.12).
@@ -292,9 +299,9 @@ class Leadership:
             self._run(self.machine.step(event))
 
     def _step_counting(self, event: LeaderEvent) -> None:
-        before = {entry.broker for entry in self.machine.record.isr}
+        before = {entry.broker for entry in in_sync(self.machine.record)}
         self._step(event)
-        after = {entry.broker for entry in self.machine.record.isr}
+        after = {entry.broker for entry in in_sync(self.machine.record)}
         self._meters.isr_changed(joined=len(after - before), left=len(before - after))
 
     def _run(self, effects: list[LeaderEffect]) -> None:
@@ -308,6 +315,8 @@ class Leadership:
                     self._shared.write_record(self, effect)
                 case AdvanceLowWatermark(offset):
                     self._answer_low_watermark(offset)
+                case RaiseLogStart(offset):
+                    self._raise_log_start(offset)
                 case _:
                     assert_never(effect)
 

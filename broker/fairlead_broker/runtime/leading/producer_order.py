@@ -121,7 +121,7 @@ class PendingAppend:
         self.duplicate = False
         """Whether an earlier attempt has stored the batch."""
         self.nbytes = 0 if end is not None else header.total_bytes
-        """Number of bytes that the batch takes from the budget; 0 for a marker."""
+        """Number of bytes that the batch takes from the budget; 0 for a batch of the broker itself."""
         self.acks = acks
         self.state = AppendState.QUEUED
         self.base_offset = Offset(-1)
@@ -178,6 +178,13 @@ def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
     """Return the single append of a call that ends a transaction; its order sets the marker's `first_offset`."""
     marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
     return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
+
+
+def pending_beginning(batch: bytes) -> PendingAppend:
+    """Return the append of a batch that begins a leader epoch, for which no call waits (quorum Q3)."""
+    append = PendingAppend(PendingProduce(1), 0, memoryview(batch), read_header(batch), Acks.ALL)
+    append.nbytes = 0
+    return append
 
 
 class Acknowledging(Protocol):

@@ -19,7 +19,7 @@ from fairlead_api.identifiers import (
 from fairlead_broker.clock import Clock
 from fairlead_broker.log import LogError
 from fairlead_broker.registry.records import InSync, PartitionRecord
-from fairlead_broker.replication import PartitionLeader, WriteOutcome, WriteRecord
+from fairlead_broker.replication import LeaderMachine, WriteOutcome, WriteRecord
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.sync_rounds import SyncRounds
 from fairlead_broker.runtime.requests import TransactionEnd
@@ -39,7 +39,7 @@ class RecordOwner(Protocol):
         ...
 
     @property
-    def machine(self) -> PartitionLeader:
+    def machine(self) -> LeaderMachine:
         """State machine that decided the write."""
         ...
 

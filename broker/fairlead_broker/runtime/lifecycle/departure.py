@@ -15,6 +15,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import BrokerState, PartitionRecord
 from fairlead_broker.runtime.lifecycle.own_registration import OwnRegistration
 from fairlead_broker.telemetry import Log
@@ -86,7 +87,8 @@ class Departure:
         """Return the number of partitions that this broker leads and another broker could lead."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         return sum(
-            self._is_leader(partition.value) and any(entry.broker in peers for entry in partition.value.isr)
+            self._is_leader(partition.value)
+            and any(entry.broker in peers for entry in in_sync(partition.value))
             for topic in metadata.topics.values()
             for partition in metadata.partitions(topic.value.topic_id).values()
         )

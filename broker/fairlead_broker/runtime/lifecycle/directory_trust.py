@@ -20,6 +20,7 @@ from fairlead_broker.log.documents import Identity
 from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.metadata import ClusterMetadata
+from fairlead_broker.registry.quorum import relied_on
 from fairlead_broker.registry.records import PartitionRecord, decode, encode
 from fairlead_broker.registry.store_writes import Get, Put, created_at, unchanged_since
 
@@ -36,7 +37,7 @@ def names_a_newer_incarnation(
     )
     return here and any(
         entry.broker == broker and identity.last_broker_epoch < entry.broker_epoch != present
-        for entry in (*record.isr, *record.elr)
+        for entry in relied_on(record)
     )
 
 

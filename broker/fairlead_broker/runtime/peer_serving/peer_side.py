@@ -24,6 +24,8 @@ from fairlead_broker.peers.messages import (
 )
 from fairlead_broker.peers.peers import Peers
 from fairlead_broker.peers.positions import PositionAsked, PositionFound
+from fairlead_broker.peers.promises import PromiseAsked, PromiseGiven
+from fairlead_broker.peers.voters import PartitionVoters
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 
@@ -49,6 +51,10 @@ class PeerSide:
     followers: FollowerCalls
     log_ends: Callable[[Sequence[TopicIdPartition]], list[LogEnd]]
     """Function that returns the ends of the given partitions' logs that are open on this broker."""
+    promises: Callable[[Sequence[PromiseAsked]], Awaitable[list[PromiseGiven]]]
+    """Function that returns the promises of this broker's replicas for vacancies."""
+    voters: Callable[[Sequence[TopicIdPartition]], list[PartitionVoters]]
+    """Function that returns the voters of the partitions with a write quorum that this broker leads."""
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
     """Function that returns the digest of a range of this broker's copy."""
     cleaning: Callable[[CleaningRequest], Awaitable[ReplicaCleaning]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, TopicIdPartition
 from fairlead_api.problems import ProblemError
-from fairlead_broker.controller.partition_changes import LogEnd
+from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.runtime.peer_serving.log_ends import LogOf, log_ends

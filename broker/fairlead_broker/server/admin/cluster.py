@@ -20,6 +20,7 @@ from fairlead_api.bodies.metadata import (
 )
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
+from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
@@ -157,7 +158,7 @@ def _partition_metadata(
         leader=None if record.leader is None else record.leader.broker,
         leader_epoch=record.leader_epoch,
         replicas=[replica.broker for replica in record.replicas],
-        isr=[member.broker for member in record.isr],
+        isr=list(in_sync_brokers(record, registrations)),
         elr=[member.broker for member in record.elr],
         offline=[replica.broker for replica in record.replicas if _is_offline(replica, registrations)],
         adding=list(record.adding),

@@ -22,6 +22,7 @@ from fairlead_api.bodies.operations import (
 )
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.runtime import Broker
@@ -153,7 +154,7 @@ class OperationCalls:
             replicas=[replica.broker for replica in record.replicas],
             adding=list(record.adding),
             removing=list(record.removing),
-            isr=[entry.broker for entry in record.isr],
+            isr=list(in_sync_brokers(record, self._broker.metadata.brokers)),
             elr=[entry.broker for entry in record.elr],
         )
 

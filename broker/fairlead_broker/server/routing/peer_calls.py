@@ -28,12 +28,15 @@ from fairlead_broker.peers.peers import (
     OPEN_TRANSACTIONS_PATH,
     POSITIONS_PATH,
     PROGRESS_PATH,
+    PROMISES_PATH,
     REPLICA_FETCH_PATH,
     TRANSACTION_ENDS_PATH,
     TRANSACTION_LOOKS_PATH,
     USAGE_PATH,
+    VOTERS_PATH,
 )
 from fairlead_broker.peers.positions import PositionsAnswer, PositionsRequest
+from fairlead_broker.peers.promises import PromisesAnswer, PromisesRequest
 from fairlead_broker.peers.transaction_messages import (
     EndsAnswer,
     EndsRequest,
@@ -42,6 +45,7 @@ from fairlead_broker.peers.transaction_messages import (
     OpenRequest,
 )
 from fairlead_broker.peers.usage import UsageRequest
+from fairlead_broker.peers.voters import VotersAnswer, VotersRequest
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.transactions.transactions import Transactions
@@ -68,6 +72,8 @@ PEER_ROUTES: Final = (
     _route("replica_fetch", REPLICA_FETCH_PATH, "Copy records to a follower"),
     _route("replica_progress", PROGRESS_PATH, "Report the synced offsets of a follower to its leader"),
     _route("log_ends", LOG_ENDS_PATH, "Return the ends of a broker's logs"),
+    _route("promises", PROMISES_PATH, "Return the promises of a broker's replicas for vacancies"),
+    _route("voters", VOTERS_PATH, "Return the voters of partitions that a broker leads"),
     _route("replica_digest", DIGEST_PATH, "Return the digest over a range of a replica"),
     _route("replica_cleaning", CLEANING_PATH, "Return the state of a replica's cleaning, and begin a round"),
     _route("usage", USAGE_PATH, "Report the use of limits to the controller"),
@@ -96,6 +102,8 @@ class PeerCalls:
             "replica_fetch": self.replica_fetch,
             "replica_progress": self.replica_progress,
             "log_ends": self.log_ends,
+            "promises": self.promises,
+            "voters": self.voters,
             "replica_digest": self.replica_digest,
             "replica_cleaning": self.replica_cleaning,
             "positions": self.positions,
@@ -123,6 +131,18 @@ class PeerCalls:
         request = messages.decode(LogEndsRequest, await call.body(REQUEST_BYTES_MAX))
         ends = self._side.log_ends([wanted.key for wanted in request.partitions])
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(LogEndsAnswer(ends=ends)))
+
+    async def promises(self, call: Call) -> None:
+        """``POST /peer/v1/promises``."""
+        request = messages.decode(PromisesRequest, await call.body(REQUEST_BYTES_MAX))
+        answer = PromisesAnswer(promises=await self._side.promises(request.partitions))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
+
+    async def voters(self, call: Call) -> None:
+        """``POST /peer/v1/voters``."""
+        request = messages.decode(VotersRequest, await call.body(REQUEST_BYTES_MAX))
+        answer = VotersAnswer(partitions=self._side.voters([wanted.key for wanted in request.partitions]))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def replica_digest(self, call: Call) -> None:
         """``POST /peer/v1/digest``."""

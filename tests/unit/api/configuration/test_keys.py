@@ -54,7 +54,7 @@ def test_every_key_is_complete(key: ConfigKey) -> None:
     ("name", "allowed"),
     [
         ("durability", "one of synced, replicated"),
-        ("replication.mode", "one of isr"),
+        ("replication.mode", "one of isr, quorum"),
         ("auto.create.topics.enable", "one of true, false"),
         ("segment.ms", "an integer from 1 to 9223372036854775807"),
         ("min.cleanable.dirty.ratio", "a number from 0 to 1"),

@@ -1,0 +1,126 @@
+"""Partitions with a write quorum on three brokers: moves of the leadership, returns, reassignments and settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster_kit import Cluster, until
+from fairlead_api.bodies.requests import AlterTopicRequest
+from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.controlling.operations import ElectionKind
+from refusals import refuses
+
+FIRST = PartitionIndex(0)
+
+
+def voters(cluster: Cluster, topic_id: TopicId) -> dict[int, int]:
+    """Return the voters of partition 0 with their incarnations."""
+    quorum = cluster.record(topic_id).quorum
+    assert quorum is not None
+    return {voter.broker: voter.broker_epoch for voter in quorum.voters}
+
+
+async def all_return(cluster: Cluster, topic_id: TopicId, *brokers: int) -> None:
+    """Wait until the voters are these brokers in their present incarnations."""
+    await until(
+        lambda: (
+            voters(cluster, topic_id)
+            == {broker: cluster.any.metadata.brokers[BrokerId(broker)].create_revision for broker in brokers}
+        ),
+        f"the voters are not {brokers}",
+    )
+
+
+async def test_an_acknowledged_record_survives_its_leader(cluster: Cluster) -> None:
+    """A stopping leader is replaced by a voter with every acknowledged record, and returns with one write."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    first = cluster.leader(topic_id)
+    assert first is not None
+    before = [await flights.produce(b"before %d" % number) for number in range(10)]
+    await cluster.stop(first)
+    flights = await cluster.led("flights", topic_id)
+    second = cluster.leader(topic_id)
+    after = await flights.produce(b"after")
+    await cluster.start(first)
+    await all_return(cluster, topic_id, 1, 2, 3)
+    copies = await cluster.copied(topic_id, after.base_offset + 1)
+
+    assert before[0].base_offset == 1
+    assert second != first
+    assert after.base_offset == 12
+    assert copies[0] == copies[1] == copies[2]
+    assert cluster.record(topic_id).isr == ()
+
+
+async def test_the_preferred_leader_and_a_new_replica_take_over(cluster: Cluster) -> None:
+    """The leadership moves to the preferred replica, a reassignment replaces a replica, and W follows the topic."""
+    topic_id = await cluster.topic("flights", replication_factor=2, replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    await flights.produce(b"value")
+    preferred, other = (each.broker for each in cluster.record(topic_id).replicas)
+    [spare] = {1, 2, 3} - {preferred, other}
+    operations = cluster.controller.operations
+    await operations.reassign("flights", FIRST, [BrokerId(other), BrokerId(preferred), BrokerId(spare)])
+    await all_return(cluster, topic_id, 1, 2, 3)
+    grown = cluster.record(topic_id)
+    led = await operations.elect("flights", FIRST, ElectionKind.PREFERRED)
+    await cluster.controller.alter_topic("flights", AlterTopicRequest(replication_factor=3))
+    await cluster.controller.alter_topic("flights", AlterTopicRequest(config={"quorum.write": 3}))
+    await until(lambda: cluster.record(topic_id).min_isr == 3, "W is not 3")
+    flights = await cluster.led("flights", topic_id)
+    last = await flights.produce(b"after")
+    copies = await cluster.copied(topic_id, last.base_offset + 1)
+
+    assert (grown.min_isr, len(grown.replicas)) == (2, 3)
+    assert led.leader is not None
+    assert led.leader.broker == other
+    assert copies[0] == copies[1] == copies[2]
+
+
+async def test_deleted_records_stay_deleted_and_the_mode_is_fixed(cluster: Cluster) -> None:
+    """Every replica deletes records on request, and no request changes the replication mode."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    for number in range(5):
+        await flights.produce(b"value %d" % number)
+    leader = cluster.leader(topic_id)
+    assert leader is not None
+    start = await cluster.broker(leader).delete_records(flights.handle(), Offset(4))
+    await until(
+        lambda: all(cluster.log(each, topic_id).log_start_offset == 4 for each in cluster.brokers),
+        "not every replica deleted the records",
+    )
+    with refuses("invalid_config"):
+        await cluster.controller.alter_topic("flights", AlterTopicRequest(config={"replication.mode": "isr"}))
+    with pytest.raises(ProblemError):
+        await cluster.topic("twice", replication_mode="quorum", quorum_write=1)
+
+    assert start == 4
+
+
+async def test_an_operator_elects_the_replica_that_is_left(cluster: Cluster) -> None:
+    """With fewer than R voters the partition has no leader, until an operator accepts the longest log."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    await flights.produce(b"value")
+    leader = cluster.leader(topic_id)
+    assert leader is not None
+    [first, second] = sorted({1, 2, 3} - {leader})
+    for broker in (first, leader, second):
+        await cluster.stop(broker)
+    await cluster.start(second)
+    await until(lambda: cluster.leader(topic_id) is None, "the partition still has a leader")
+    led = await cluster.broker(second).operations.elect("flights", FIRST, ElectionKind.UNCLEAN)
+    await cluster.start(first, leader)
+    await all_return(cluster, topic_id, 1, 2, 3)
+    flights = await cluster.led("flights", topic_id)
+    last = await flights.produce(b"after")
+    copies = await cluster.copied(topic_id, last.base_offset + 1)
+
+    assert led.leader is not None
+    assert led.leader.broker == second
+    assert led.quorum is not None
+    assert [voter.broker for voter in led.quorum.voters] == [second]
+    assert copies[0] == copies[1] == copies[2]
