@@ -68,7 +68,7 @@ COMMANDS = {
     "group": "List, describe, measure, reset and delete consumer groups.",
     "transaction": "List, describe and abort transactions of producers.",
     "broker": "Run, inspect, cordon and drain brokers.",
-    "partition": "Move partitions between brokers, elect leaders, accept damage.",
+    "partition": "Move partitions, elect leaders, clean logs, accept damage.",
     "cluster": "Inspect and configure the cluster.",
     "console": "See and steer a cluster in a browser.",
     "token": "Create, list and revoke API tokens.",
