@@ -32,6 +32,8 @@ PARTS: dict[str, Part] = {
     "nats": records.nats,
     "compression": compression.compression,
     "cleaning": cleaning.cleaning,
+    "rebuild": cleaning.rebuild,
+    "cleaning-latency": cleaning.producers_while_cleaning,
     "http": footprint.http,
     "start": footprint.start,
     "secured": secured.secured,

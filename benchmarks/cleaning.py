@@ -1,4 +1,4 @@
-"""Part of `make bench` for compacted topics: compares the cleaner with Kafka's, for each codec.
+"""Parts of `make bench` for compacted topics: the cleaner against Kafka's, rebuilt tables, writes beside the cleaner.
 
 Both sides store the same records (keys of 16 to 40 bytes, values of 100 bytes, a tenth of the keys distinct, in random
 order) in a topic whose records are too young to be cleaned. Then the topic's `min.compaction.lag.ms` is lowered, and
@@ -14,8 +14,11 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import quantiles
 
+from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,9 +28,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from pairing import Pairs, table
-from peers.brokers import FairleadPeer, KafkaPeer, PeerProcess, alone, cpu_seconds, fetch_kafka
+from peers.brokers import FairleadPeer, KafkaPeer, PeerProcess, alone, both_peers, cpu_seconds, fetch_kafka
 
-from fairlead import Admin, Producer
+from fairlead import Admin, Producer, Table
 from fairlead_api.batch.header import Codec
 
 CODECS = ("none", "lz4", "zstd")
@@ -40,6 +43,11 @@ SHRUNK = 0.2
 left compress less well.
 """
 CLEANED_RATIO_MIN = 1.5
+REBUILD_RATIO_MIN = 3.0
+LATENCY_RATIO_MAX = 1.3
+CLEANED_TOPICS = 8
+"""Number of topics that are cleaned one after the other while writes are measured; the last one is watched."""
+IDLE_WRITES = 3000
 CLEANED_SECONDS_MAX = 900.0
 LOOK_SECONDS = 0.05
 TOPIC = "table"
@@ -180,3 +188,119 @@ def _rates(stored: int, records: int, begun: float, peer: PeerProcess, used: flo
         "cleaned log": stored / seconds / 1e6,
         "records a processor second": records / max(processor, 1e-3),
     }
+
+
+def rebuild(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Measure how fast a table of distinct keys is rebuilt: by `Table`, and by a loop with confluent-kafka."""
+    jars = fetch_kafka(options.cache)
+    rng = random.Random(25)
+    keys = [b"%024x" % rng.getrandbits(96) for _ in range(options.records // 5)]
+    with both_peers(folder, jars) as (fairlead, kafka):
+        alone(fairlead, (fairlead, kafka))
+        asyncio.run(_fill_fairlead(fairlead, keys))
+        alone(kafka, (fairlead, kafka))
+        _fill_kafka(kafka, keys)
+        ours, theirs = [], []
+        for _ in range(options.pairs):
+            alone(fairlead, (fairlead, kafka))
+            ours.append(len(keys) / asyncio.run(_rebuilt(fairlead, len(keys))))
+            alone(kafka, (fairlead, kafka))
+            theirs.append(len(keys) / _polled(kafka, len(keys)))
+    pair = Pairs("rebuild of a table", "keys/s", tuple(ours), tuple(theirs), REBUILD_RATIO_MIN)
+    print(table([pair]))
+    return {"keys": len(keys), "cases": [pair.document()]}
+
+
+async def _fill_fairlead(peer: FairleadPeer, keys: list[bytes]) -> None:
+    async with Admin(peer.url) as admin, Producer(peer.url, batch_bytes=500_000, linger_ms=10) as producer:
+        await admin.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+        for key in keys:
+            await producer.send(TOPIC, VALUE, key)
+
+
+def _fill_kafka(peer: KafkaPeer, keys: list[bytes]) -> None:
+    admin = AdminClient({"bootstrap.servers": peer.bootstrap})
+    [made] = admin.create_topics([NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact"})]).values()
+    made.result()
+    producer = KafkaProducer({"bootstrap.servers": peer.bootstrap, "batch.size": 500_000, "linger.ms": 10})
+    for number, key in enumerate(keys):
+        producer.produce(TOPIC, VALUE, key)
+        if number % 10_000 == 0:
+            producer.flush()
+    producer.flush()
+
+
+async def _rebuilt(peer: FairleadPeer, count: int) -> float:
+    begun = time.monotonic()
+    async with Table(peer.url, TOPIC) as rebuilt:
+        await rebuilt.caught_up()
+        seconds = time.monotonic() - begun
+        assert len(rebuilt) == count, f"{len(rebuilt)} keys of {count}"
+    return seconds
+
+
+def _polled(peer: KafkaPeer, count: int) -> float:
+    """Read a topic into a dictionary with `consume`, which is faster than `poll`."""
+    found: dict[bytes, bytes] = {}
+    begun = time.monotonic()
+    consumer = KafkaConsumer(
+        {"bootstrap.servers": peer.bootstrap, "group.id": "rebuild", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    while len(found) < count:
+        for message in consumer.consume(10_000, 1.0):
+            found[message.key()] = message.value()
+    seconds = time.monotonic() - begun
+    consumer.close()
+    return seconds
+
+
+def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Measure the latency of synced writes beside the cleaner at full speed, against the same without cleaning."""
+    keys = keys_of(options.records // 20)
+    settings = folder / "broker.yaml"
+    settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
+    peer = FairleadPeer.start(folder, "--config", str(settings))
+    try:
+        rounds = [asyncio.run(_latencies(peer, keys, number)) for number in range(options.pairs)]
+    finally:
+        peer.stop()
+    busy, idle = (tuple(each[side] for each in rounds) for side in (0, 1))
+    pair = Pairs("p99 of a synced write while cleaning", "ms", busy, idle, LATENCY_RATIO_MAX, at_least=False)
+    print(table([pair]).replace("| Kafka |", "| without |", 1))
+    return {"records": len(keys), "cases": [pair.document()]}
+
+
+async def _latencies(peer: FairleadPeer, keys: list[bytes], number: int) -> tuple[float, float]:
+    """Return the 99th percentile in milliseconds while topics are cleaned, and without cleaning."""
+    config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
+    names = [f"table-{number}-{index}" for index in range(CLEANED_TOPICS)]
+    async with Admin(peer.url) as admin, Producer(peer.url, batch_bytes=500_000, linger_ms=10) as producer:
+        for name in names:
+            topic = await admin.create_topic(name, config=config)
+            for key in keys:
+                await producer.send(name, VALUE, key)
+            await admin.alter_topic(name, config={"segment.ms": 1})
+            await producer.send_and_wait(name, VALUE, b"last")
+        writes = f"writes-{number}"
+        await admin.create_topic(writes)
+        async with Producer(peer.url, linger_ms=0) as single:
+            idle: list[float] = []
+            for _ in range(IDLE_WRITES):
+                await _write(single, writes, idle)
+            for name in names:
+                await admin.alter_topic(name, config={"min.compaction.lag.ms": 0})
+            stored, busy = _log_bytes(peer, f"{topic.topic_id}/0"), list[float]()
+            until = time.monotonic() + CLEANED_SECONDS_MAX
+            while _log_bytes(peer, f"{topic.topic_id}/0") > stored * SHRUNK and time.monotonic() < until:
+                for _ in range(10):
+                    await _write(single, writes, busy)
+    return tuple(1000 * quantiles(each, n=100)[98] for each in (busy, idle))  # type: ignore[return-value]
+
+
+async def _write(producer: Producer, topic: str, seconds: list[float]) -> None:
+    begun = time.monotonic()
+    await producer.send_and_wait(topic, VALUE)
+    seconds.append(time.monotonic() - begun)
+    # The pace of a program that is not limited by the broker.
+    await asyncio.sleep(0.002)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["GroupProgress", "pass_partition_by", "register_topics", "spark_session"]
+__all__ = ["GroupProgress", "latest_by_key", "pass_partition_by", "register_topics", "spark_session"]
 
 _MODULES = {
     "GroupProgress": "progress",
+    "latest_by_key": "newest_rows",
     "pass_partition_by": "partition_by",
     "register_topics": "catalog_tables",
     "spark_session": "jobs.session",
