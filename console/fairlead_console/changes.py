@@ -113,3 +113,10 @@ def done(request: Request, path: str, sentence: str, command: str) -> RedirectRe
     guard: ChangeGuard = request.app.state.change_guard
     guard.set_done(request, response, Done(sentence, command))
     return response
+
+
+def check_typed(typed: str, name: str) -> None:
+    """Raise `ChangeRefused` unless the name of the thing was typed."""
+    if typed.strip() != name:
+        message = f"to confirm, type {name}; you typed {typed!r}"
+        raise ChangeRefused(message)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from fairlead_api.configuration import ConfigKey
+from fairlead_api.configuration.keys import LONG_MAX
 
 _DECIMAL: Final = ("", " k", " M", " G", " T", " P", " E")
 _BINARY: Final = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
@@ -70,6 +76,33 @@ def retention_text(config: Mapping[str, Any]) -> str:
     return ", ".join(kept)
 
 
+def setting_text(value: str, key: ConfigKey | None) -> Markup:
+    """Return the value of a setting as people read it, with the stored text on hover."""
+    unit, text = ("", value) if key is None else (key.unit, value)
+    if value.lstrip("-").isdecimal():
+        number = int(value)
+        if number >= LONG_MAX:
+            text, unit = "no limit", ""
+        elif unit == "ms" and number >= 1000:
+            text, unit = short_duration(number / 1000), ""
+        elif unit == "bytes" and number >= 1024:
+            text, unit = short_size(number), ""
+        elif number == -1 and unit:
+            text, unit = "no limit", ""
+    if text == value:
+        return Markup("<code>{}</code>{}").format(value, f" {unit}" if unit else "")
+    return Markup('<span class="n" title="{}">{}</span>').format(value, text)
+
+
+def prose(text: str) -> Markup:
+    """Return a text of the contract as HTML: words between backticks are code."""
+    pieces = text.split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
+        for place, piece in enumerate(pieces)
+    )
+
+
 def polyline(values: Sequence[float], width: int, height: int) -> str:
     """Return the points of a line through the values, for a picture of this size: without a script, plots are this."""
     if len(values) < 2:
@@ -97,7 +130,10 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "exact_number": exact_number,
     "iso_text": iso_text,
     "polyline": polyline,
+    "prose": prose,
+    "re_escape": re.escape,
     "retention_text": retention_text,
+    "setting_text": setting_text,
     "short_duration": short_duration,
     "short_number": short_number,
     "short_size": short_size,

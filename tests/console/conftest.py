@@ -22,7 +22,7 @@ def bootstrap() -> Iterator[str]:
             admin.create_topic("orders", partitions=3)
             admin.create_topic("payments", partitions=1, config={"retention.ms": 3_600_000})
             for number in range(1200):
-                producer.send("orders", b"%d" % number)
+                producer.send("orders", b"%d" % number, key=b"%d" % number)
             producer.flush()
             admin.commit_group_offsets("billing", {TopicPartition("orders", 0): 0})
         yield bootstrap

@@ -10,6 +10,13 @@ from browser_kit import violations
 pytestmark = pytest.mark.slow
 
 PAGES = [
+    "/groups",
+    "/groups/billing",
+    "/groups/billing/reset?to=latest",
+    "/topics/orders/change",
+    "/brokers/0",
+    "/create-topic",
+    "/brokers",
     "/",
     "/topics",
     "/topics?q=nothing-has-this-name",
@@ -50,7 +57,17 @@ def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
     expect(tab.locator(".figures")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/topics",
+        "/topics/orders",
+        "/topics/orders/change",
+        "/groups/billing/reset?to=latest",
+        "/brokers/0",
+    ],
+)
 def test_pages_fit_a_phone(browser: Browser, console: str, path: str) -> None:
     """On the width of a phone, no page is wider than the screen."""
     context = browser.new_context(viewport={"width": 360, "height": 740})

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import http.client
 import json
 import re
 from hashlib import sha256
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 import checkout
+from console_kit import ask
 from fairlead_console import assets
 
 VENDORED = [assets.FOLDER / "vendor", Path(__file__).parent / "vendor"]
 COMPRESSED_MAX = 150 * 1024
-
-
-def ask(
-    address: str, path: str, method: str = "GET", headers: dict[str, str] | None = None
-) -> tuple[int, http.client.HTTPMessage, bytes]:
-    """Return status, headers and body of an answer."""
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
-    try:
-        connection.request(method, path, headers=headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -40,6 +26,12 @@ def ask(
         ("/topics?q=pay&sort=rate", ["payments"]),
         ("/topics/orders", ["1,200", "retention.ms", "billing"]),
         ("/problems/topic_not_found", ["topic_not_found"]),
+        ("/groups", ["billing", "orders"]),
+        ("/groups/billing", ["orders", "none"]),
+        ("/groups/billing/reset?to=latest", ["fairlead group reset billing --to latest"]),
+        ("/brokers", ["controller"]),
+        ("/brokers/0", ["log.cleaner.backoff.ms"]),
+        ("/topics/orders/change", ["Type <code>orders</code> to confirm"]),
     ],
 )
 def test_pages_are_complete_without_scripts(console: str, path: str, shown: list[str]) -> None:
@@ -63,6 +55,9 @@ def test_a_search_leaves_out_other_topics(console: str) -> None:
         ("/topics/no-such-topic", 404, "/problems/topic_not_found"),
         ("/topics/no%20such", 422, "/problems/invalid_topic_name"),
         ("/no-such-page", 404, "/no-such-page"),
+        ("/groups/absent", 404, "/problems/group_not_found"),
+        ("/groups/billing/reset?to=shift&value=many", 400, "/problems/malformed_request"),
+        ("/brokers/7", 404, "/brokers/7"),
         ("/topics?sort=colour", 422, "sort"),
         ("/problems/no_such_problem", 404, "/problems/no_such_problem"),
     ],

@@ -5,12 +5,29 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_console.page import ConsolePage
-from fairlead_console.pages import overview, problem, topic, topics
+from fairlead_console.pages import (
+    broker,
+    brokers,
+    group,
+    group_reset,
+    groups,
+    overview,
+    problem,
+    topic,
+    topic_changes,
+    topics,
+)
 
 PAGES: Final = (
     ConsolePage(overview.router, "Overview", "/"),
     ConsolePage(topics.router, "Topics", "/topics"),
     ConsolePage(topic.router),
+    ConsolePage(topic_changes.router),
+    ConsolePage(groups.router, "Groups", "/groups"),
+    ConsolePage(group.router),
+    ConsolePage(group_reset.router),
+    ConsolePage(brokers.router, "Brokers", "/brokers"),
+    ConsolePage(broker.router),
     ConsolePage(problem.router),
 )
 """Every page; the first one that knows an address answers."""

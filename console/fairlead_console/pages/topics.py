@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from fairlead_console.access import Access
+from fairlead_console.lists import listing
 from fairlead_console.observation.picture import Topic
 from fairlead_console.page import page
 
 router = APIRouter()
-PAGE_ROWS: Final = 100
 
 Order = Literal["name", "partitions", "records", "rate", "state"]
-_KEYS: Final[Mapping[str, Callable[[Topic], Any]]] = {
+_KEYS: Final[dict[str, Callable[[Topic], Any]]] = {
     "name": lambda topic: topic.name,
     "partitions": lambda topic: -len(topic.partitions),
     "records": lambda topic: -topic.records,
@@ -37,33 +36,10 @@ async def show(
 ) -> HTMLResponse:
     """Show the topics whose names contain every word of `q`, in pages of 100."""
     picture = await access.observer.picture()
-    words = q.lower().split()
-    found = [topic for topic in picture.topics.values() if all(word in topic.name.lower() for word in words)]
-    found.sort(key=lambda topic: topic.name)
-    found.sort(key=_KEYS[sort], reverse=reverse)
-    last = max(1, -(-len(found) // PAGE_ROWS))
-    at = min(at, last)
-
-    def address(**changed: str | int) -> str:
-        """Return the address of this list with other parameters; parameters with their defaults are left out."""
-        given: dict[str, str | int] = {"q": q, "sort": sort, "reverse": int(reverse), "at": at, **changed}
-        defaults = {"q": "", "sort": "name", "reverse": 0, "at": 1}
-        query = urlencode({name: value for name, value in given.items() if value != defaults[name]})
-        return f"/topics?{query}" if query else "/topics"
-
+    topics = listing(
+        "/topics", picture.topics.values(), lambda topic: topic.name, _KEYS,
+        q=q, sort=sort, reverse=reverse, at=at,
+    )  # fmt: skip
     return await page(
-        request,
-        "topics/topics.html",
-        title="Topics",
-        access=access,
-        refresh_seconds=10,
-        topics=found[(at - 1) * PAGE_ROWS : at * PAGE_ROWS],
-        found=len(found),
-        total=len(picture.topics),
-        q=q,
-        sort=sort,
-        reverse=reverse,
-        at=at,
-        last=last,
-        list_address=address,
+        request, "topics/topics.html", title="Topics", access=access, refresh_seconds=10, list=topics
     )

@@ -28,7 +28,8 @@
       if (!Number.isNaN(at.valueOf())) time.textContent = local.format(at);
     }
     for (const zone of document.querySelectorAll("[data-zone]")) {
-      zone.textContent = `${local.resolvedOptions().timeZone}; UTC on hover`;
+      const name = local.resolvedOptions().timeZone;
+      zone.textContent = name === "UTC" ? name : `${name}; UTC on hover`;
     }
   };
 
@@ -71,7 +72,7 @@
         }))],
       axes: [
         { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`,
-          values: (_, splits) => splits.map((at) => local.format(new Date(at * 1000)).slice(11, 16)) },
+          values: (_, splits, __, ___, step) => splits.map((at) => local.format(new Date(at * 1000)).slice(11, step < 60 ? 19 : 16)) },
         { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`, size: 62,
           values: (_, splits) => splits.map(text) },
       ],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+from urllib.parse import urlsplit
 
 from warm_programs import start
 
@@ -30,3 +32,20 @@ def running_console(bootstrap: str, *options: str) -> Iterator[str]:
         if process.stdout is not None:
             process.stdout.close()
         assert code == 0
+
+
+def ask(
+    address: str,
+    path: str,
+    method: str = "GET",
+    headers: dict[str, str] | None = None,
+    body: str | None = None,
+) -> tuple[int, http.client.HTTPMessage, bytes]:
+    """Send one request without following redirects, and return status, headers and body of the answer."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read()
+    finally:
+        connection.close()

@@ -1,0 +1,49 @@
+"""One consumer group: its state, members, lag in records and seconds; delete it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+from msgspec import UNSET
+
+from fairlead_console.access import Access
+from fairlead_console.changes import Change, check_typed, done
+from fairlead_console.page import page
+
+router = APIRouter()
+
+
+@router.get("/groups/{name}")
+async def show(request: Request, access: Access, name: str) -> HTMLResponse:
+    """Show a group."""
+    group = await access.admin.describe_group(name)
+    lag = await access.admin.group_lag(name)
+    observer = access.observer
+    return await page(
+        request,
+        "group/group.html",
+        title=name,
+        access=access,
+        refresh_seconds=10,
+        group=group,
+        lag=lag,
+        problems=[each for each in lag.lag if each.problem is not UNSET],
+        times=list(observer.lags.times),
+        records=list(observer.lags.values(name)),
+        seconds=list(observer.lag_seconds.values(name)),
+    )
+
+
+@router.post("/groups/{name}/delete")
+async def delete(
+    request: Request, access: Access, _: Change, name: str, typed: Annotated[str, Form()]
+) -> RedirectResponse:
+    """Delete a group whose name was typed."""
+    check_typed(typed, name)
+    await access.admin.delete_group(name)
+    await access.observer.refresh()
+    command = shlex.join(["fairlead", "group", "delete", name, "--yes"])
+    return done(request, "/groups", f"Deleted group {name} and its offsets.", command)
