@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NewType
+from urllib.parse import quote
 
 from fairlead_api.excerpts import shortened, shown
 from fairlead_api.problems import ProblemError
@@ -37,7 +38,10 @@ NAME_LENGTH_MAX: Final = 249
 PARTITION_MAX: Final = 2**31 - 1
 NAME_PATTERN: Final = r"^(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
 """Rule of `is_name` as a regular expression for schemas."""
+GROUP_NAME_PATTERN: Final = r"^(?!\.{1,2}$)[^\x00-\x1f\x7f]{1,249}$"
+"""Regular expression for schemas that matches every name that `is_group_name` allows, and a few more."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_GROUP_NAME_RULE: Final = "printable characters, 1 to 249 when percent-encoded, and not '.' or '..'"
 _NAME_RULE: Final = "1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..'"
 TOPIC_ID_PATTERN: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 _TOPIC_ID: Final = re.compile(TOPIC_ID_PATTERN)
@@ -79,11 +83,11 @@ def check_topic_name(name: str) -> str:
 
 def check_group_name(name: str) -> str:
     """Return the name of a group, member or producer if the name is allowed, else raise `invalid_group_name`."""
-    if is_name(name):
+    if is_group_name(name):
         return name
     raise ProblemError(
         "invalid_group_name",
-        f"name {shown(name)} is not allowed; allowed are {_NAME_RULE}",
+        f"name {shown(name)} is not allowed; allowed are {_GROUP_NAME_RULE}",
         data={"group": shortened(name)},
     )
 
@@ -99,8 +103,19 @@ def check_topic_id(text: str) -> TopicId:
     )
 
 
+def is_group_name(name: str) -> bool:
+    """Return whether the rule for names of groups, members and producers allows a name.
+
+    Kafka's clients choose these names freely, so the rule excludes only names that cannot be shown, that a URL cannot
+    contain as a segment of its path, or that are too long for a key of the coordination store.
+    """
+    if is_name(name):
+        return True
+    return name.isprintable() and name not in ("", ".", "..") and len(quote(name, safe="")) <= NAME_LENGTH_MAX
+
+
 def is_name(name: str) -> bool:
-    """Return whether the common rule for names of topics, groups, members and producers allows a name."""
+    """Return whether the rule for names of topics allows a name."""
     return _NAME.fullmatch(name) is not None and name not in (".", "..")
 
 

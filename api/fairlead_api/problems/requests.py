@@ -223,8 +223,8 @@ REQUEST_PROBLEMS: Final = (
         422,
         "The name is not allowed",
         FIX,
-        "Names of groups, members and producers must consist of 1 to 249 characters from a-z, A-Z, 0-9, '.', '_' and "
-        "'-', and must not be '.' or '..'.",
+        "Names of groups, members and producers must consist of printable characters, must have 1 to 249 characters "
+        "when percent-encoded, and must not be '.' or '..'.",
         "Choose another name.",
         data_members=(DataMember("group", "name that was refused"),),
     ),

@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, EVENT_STREAM, NDJSON, PROBLEM
 from fairlead_api.bodies.requests import INT32_MAX
-from fairlead_api.identifiers import NAME_PATTERN, PARTITION_MAX
+from fairlead_api.identifiers import GROUP_NAME_PATTERN, NAME_PATTERN, PARTITION_MAX
 from fairlead_api.problems import CATALOGUE, ProblemKind, SideEffect
 from fairlead_api.routes import ROUTES
 from fairlead_api.routes.definitions import EVERYWHERE, AnswerForm, HeaderParameter, Listener, Route
@@ -23,10 +23,11 @@ Schema = dict[str, object]
 
 REFERENCE_TEMPLATE: Final = "#/components/schemas/{name}"
 _NAME: Final[Schema] = {"type": "string", "pattern": NAME_PATTERN}
+_GROUP_NAME: Final[Schema] = {"type": "string", "pattern": GROUP_NAME_PATTERN}
 _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "topic": _NAME,
-    "group": _NAME,
-    "member": _NAME,
+    "group": _GROUP_NAME,
+    "member": _GROUP_NAME,
     "partition": {"type": "integer", "minimum": 0, "maximum": PARTITION_MAX},
     "broker": {"type": "integer", "minimum": 0, "maximum": INT32_MAX},
     "code": {"type": "string", "enum": sorted(CATALOGUE)},

@@ -14,6 +14,7 @@ from fairlead_broker.kafka.calls.call import Client, CloseConnection, KafkaCall
 from fairlead_broker.kafka.calls.coordinators import CoordinatorCalls
 from fairlead_broker.kafka.calls.fetch import FetchCalls
 from fairlead_broker.kafka.calls.group_offsets import GroupOffsetCalls
+from fairlead_broker.kafka.calls.groups import GroupCalls
 from fairlead_broker.kafka.calls.metadata import MetadataCalls
 from fairlead_broker.kafka.calls.offsets import OffsetCalls
 from fairlead_broker.kafka.calls.produce import ProduceCalls
@@ -45,7 +46,8 @@ class SentReply:
 class Dispatch:
     """Executes the requests of all connections."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
+        """`new_id` returns a random UUID."""
         self._broker = broker
         self._execute: Mapping[ApiKey, Execute] = {
             ApiKey.API_VERSIONS: api_versions,
@@ -55,6 +57,7 @@ class Dispatch:
             **OffsetCalls(broker).calls(),
             **ProducerCalls(broker).calls(),
             **CoordinatorCalls(broker).calls(),
+            **GroupCalls(broker, new_id).calls(),
             **GroupOffsetCalls(broker).calls(),
         }
         assert self._execute.keys() == APIS.keys(), "every API in the table has a call, and every call an API"

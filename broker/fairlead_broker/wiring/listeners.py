@@ -211,8 +211,8 @@ async def start_peer(parts: ListenerParts, endpoints: Endpoints, broker: Broker)
     await _start(parts, Side.PEER, parts.settings.peer, bound, application, PEER_STREAMS_MAX)
 
 
-async def start_kafka(parts: ListenerParts, broker: Broker) -> None:
-    """Start the listener for Kafka's protocol, if the broker has one."""
+async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[], str]) -> None:
+    """Start the listener for Kafka's protocol, if the broker has one. `new_id` returns a random UUID."""
     bound = parts.bound.kafka
     if bound is None:
         return
@@ -225,7 +225,7 @@ async def start_kafka(parts: ListenerParts, broker: Broker) -> None:
     limits, metric = parts.settings.limits, parts.telemetry.metric
     budget = FrameBudget(limits.bodies_bytes_max)
     listener = KafkaListener(
-        Dispatch(broker).serve,
+        Dispatch(broker, new_id).serve,
         bound.listen,
         budget,
         ConnectionLimits(

@@ -156,7 +156,7 @@ async def serve(
     await keep_admin_token(broker)
     await start_data(parts, endpoints, broker)
     await start_peer(parts, endpoints, broker)
-    await start_kafka(parts, broker)
+    await start_kafka(parts, broker, _new_id)
     return RunningBroker(broker, parts, endpoints.forwarding, certificates)
 
 

@@ -33,19 +33,37 @@ def test_an_allowed_name_is_returned(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NASTY_NAMES)
-def test_a_nasty_name_is_refused_with_the_rule(name: str) -> None:
+def test_a_nasty_name_of_a_topic_is_refused_with_the_rule(name: str) -> None:
     """A forbidden name is refused with the code for its kind; the detail contains the rule and the name in ASCII."""
-    with pytest.raises(ProblemError) as topic:
+    with pytest.raises(ProblemError) as refused:
         check_topic_name(name)
-    with pytest.raises(ProblemError) as group:
+
+    assert refused.value.code == "invalid_topic_name"
+    assert missing(refused.value.detail, 1, 249) == []
+    assert refused.value.detail.isascii()
+    assert refused.value.detail.isprintable()
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a/b", "a+b==", "a:b", "consumer-1-6ba7b810/x", "ünïcode", "?#%", "é" * 41]
+)
+def test_groups_and_members_have_the_names_of_kafkas_clients(name: str) -> None:
+    """Names of groups and members are free text, as Kafka's clients choose them."""
+    assert check_group_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 250, "é" * 42, "a\n", "a\x00", "\u202eabc", "a\u200b", "\ud800", "a\u00a0b"]
+)
+def test_a_name_of_a_group_that_cannot_be_shown_or_stored_is_refused(name: str) -> None:
+    """Characters that cannot be shown, segments that URLs resolve, and names too long for a key are refused."""
+    with pytest.raises(ProblemError) as refused:
         check_group_name(name)
 
-    assert topic.value.code == "invalid_topic_name"
-    assert group.value.code == "invalid_group_name"
-    for refused in (topic.value, group.value):
-        assert missing(refused.detail, 1, 249) == []
-        assert refused.detail.isascii()
-        assert refused.detail.isprintable()
+    assert refused.value.code == "invalid_group_name"
+    assert missing(refused.value.detail, 1, 249) == []
+    assert refused.value.detail.isascii()
+    assert refused.value.detail.isprintable()
 
 
 def test_a_long_name_does_not_bloat_the_problem() -> None:

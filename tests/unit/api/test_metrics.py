@@ -19,6 +19,7 @@ UNITS = (
         "_groups",
         "_members",
         "_callers",
+        "_connections",
         "_failed",
         "_ratio",
         "_ratio_max",

@@ -182,9 +182,9 @@ async def test_an_allocation_that_always_loses_gives_up(store: Spoilt, name: str
 
 
 async def test_a_bad_name_is_refused(store: Spoilt) -> None:
-    """An invalid producer name is refused according to the rule for topic names."""
+    """An invalid producer name is refused according to the rule for names of groups."""
     with refuses("invalid_group_name"):
-        await registry(store).allocate("a/b")
+        await registry(store).allocate("..")
 
 
 async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:

@@ -70,7 +70,13 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
         BrokerRegistration(
             state=BrokerState.RUNNING,
             addresses=Addresses(
-                data="h:1", peer="h:2", ops="h:3", data_tls="h:4", peer_scheme="https", external=""
+                data="h:1",
+                peer="h:2",
+                ops="h:3",
+                data_tls="h:4",
+                peer_scheme="https",
+                external="",
+                kafka="h:5",
             ),
             rack=None,
             release="0.1.0",
@@ -95,6 +101,7 @@ STORED: list[tuple[Any, dict[str, Any]]] = [
                 "data_tls": "h:4",
                 "peer_scheme": "https",
                 "external": "",
+                "kafka": "h:5",
             },
             "rack": None,
             "release": "0.1.0",

@@ -23,8 +23,12 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     INIT_PRODUCER_ID = 22
+    DELETE_GROUPS = 42
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ _TABLE: Final = (
     ),
     Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, ""),
     Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, "Coordinators of groups."),
+    Api(ApiKey.LIST_GROUPS, "ListGroups", 0, 5, ""),
+    Api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, ""),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, "The protocol of KIP-848."),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, ""),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "A transactional id is refused."),
     Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "No finalized features."),
 )

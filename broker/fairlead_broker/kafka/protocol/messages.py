@@ -10,6 +10,13 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -40,9 +47,13 @@ from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
 __all__ = [
     "MESSAGES",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatResponse",
+    "DeleteGroupsResponse",
     "FetchResponse",
     "FindCoordinatorResponse",
     "InitProducerIdResponse",
+    "ListGroupsResponse",
     "ListOffsetsResponse",
     "MetadataResponse",
     "OffsetCommitResponse",
@@ -54,6 +65,27 @@ __all__ = [
     "is_flexible",
 ]
 
+
+DEFINITIONS: Final = f"{__package__}.definitions"
+"""Folder with Kafka's own definition files of messages that the library lacks."""
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=DEFINITIONS):  # type: ignore[misc, call-arg]
+    """Heartbeat of a member in the protocol of KIP-848."""
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=DEFINITIONS):  # type: ignore[misc, call-arg]
+    """Response to a heartbeat."""
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=DEFINITIONS):  # type: ignore[misc, call-arg]
+    """Request for descriptions of groups in the protocol of KIP-848."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=DEFINITIONS):  # type: ignore[misc, call-arg]
+    """Descriptions of groups."""
+
+
 MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.PRODUCE: (ProduceRequest, ProduceResponse),
     ApiKey.FETCH: (FetchRequest, FetchResponse),
@@ -63,6 +95,10 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse),
     ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse),
     ApiKey.API_VERSIONS: (ApiVersionsRequest, ApiVersionsResponse),
+    ApiKey.LIST_GROUPS: (ListGroupsRequest, ListGroupsResponse),
+    ApiKey.DELETE_GROUPS: (DeleteGroupsRequest, DeleteGroupsResponse),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
 }
 """Classes of the requests and the responses of each API."""

@@ -27,6 +27,7 @@ from fairlead_api.bodies.metadata import Page
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.access.caller_access import CallerAccess
+from fairlead_broker.access.pattern_prefix import literal_prefix
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
@@ -322,24 +323,6 @@ def require_read(call: Call, topics: Iterable[str]) -> None:
     if not call.access.is_open:
         for topic in topics:
             call.access.require(Operation.READ, Kind.TOPIC, topic)
-
-
-def literal_prefix(pattern: str) -> str:
-    """Return the common prefix of all names that a pattern matches; empty if the prefix is not obvious.
-
-    A pattern with alternatives has no common prefix. A character before a quantifier is not part of the prefix.
-    """
-    prefix = ""
-    rest = pattern.removeprefix("^")
-    if "|" in rest:
-        return ""
-    while rest:
-        escaped = rest.startswith("\\.")
-        character, rest = ("." if escaped else rest[0]), rest[2 if escaped else 1 :]
-        if not (escaped or character.isalnum() or character in "_-") or rest[:1] in ("*", "?", "{"):
-            return prefix
-        prefix += character
-    return prefix
 
 
 def seen_members(access: CallerAccess, described: GroupDescription) -> GroupDescription:

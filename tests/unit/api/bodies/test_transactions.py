@@ -32,7 +32,7 @@ def test_requests_have_defaults() -> None:
 @pytest.mark.parametrize(
     ("type_", "body", "code"),
     [
-        (BeginRequest, b'{"name": "a b"}', "invalid_transaction"),
+        (BeginRequest, b'{"name": ".."}', "invalid_transaction"),
         (BeginRequest, b'{"timeout_ms": 999}', "invalid_transaction"),
         (BeginRequest, b'{"above": -1}', "malformed_request"),
         (BeginRequest, b'{"colour": "red"}', "unknown_option"),
@@ -44,7 +44,7 @@ def test_requests_have_defaults() -> None:
         ),
         (
             CommitTransactionRequest,
-            b'{"offsets": {"group": "a b", "offsets": [{"topic": "a", "partition": 0, "offset": 1}]}}',
+            b'{"offsets": {"group": "..", "offsets": [{"topic": "a", "partition": 0, "offset": 1}]}}',
             "invalid_group_name",
         ),
         (CommitTransactionRequest, b'{"offsets": {"group": "g", "offsets": []}}', "malformed_request"),

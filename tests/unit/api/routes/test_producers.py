@@ -18,7 +18,7 @@ def test_a_name_is_optional(body: bytes, name: str | None) -> None:
     assert decode_request(AllocateProducerRequest, body).name == name
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "x" * 250])
+@pytest.mark.parametrize("name", ["", "a\n", "..", "x" * 250])
 def test_names_follow_the_common_rule(name: str) -> None:
     """A producer's name follows the same rule as names of topics and groups."""
     with refuses("invalid_group_name"):

@@ -37,9 +37,9 @@ def test_settings_that_make_no_sense_are_refused_by_name(settings: dict[str, str
 def test_names_are_checked_as_the_cluster_does() -> None:
     """Names of groups, static members and topics are checked by the cluster's rules."""
     with pytest.raises(InvalidGroupNameError):
-        Consumer(group="a group", topics="flights")
+        Consumer(group="a\tgroup", topics="flights")
     with pytest.raises(InvalidGroupNameError):
-        Consumer(group="g", topics="flights", instance_id="an id")
+        Consumer(group="g", topics="flights", instance_id="an\tid")
     with pytest.raises(InvalidTopicNameError):
         Consumer(group="g", topics=["flights", "no topic"])
 

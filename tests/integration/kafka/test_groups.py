@@ -1,0 +1,109 @@
+"""Groups of Kafka's clients: members of both protocols, rebalances under load, and members of the SDK beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient
+
+from broker_kit import Calls
+from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
+
+PROTOCOLS = ("consumer",)
+
+
+def member(bootstrap: str, topic: str, **settings: object) -> Consumer:
+    """Return a member of the group `billing` that reads a topic from its start."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "billing",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+    consumer.subscribe([topic])
+    return consumer
+
+
+def read(consumer: Consumer, enough: Callable[[list[Message]], bool]) -> list[Message]:
+    """Return the records that a member reads until there are enough."""
+    found: list[Message] = []
+    waited = 0.0
+    while not enough(found):
+        message = consumer.poll(0.5)
+        if message is None:
+            waited += 0.5
+            assert waited < SECONDS_MAX, f"{len(found)} records within {SECONDS_MAX} s"
+        else:
+            assert message.error() is None, message.error()
+            found.append(message)
+    return found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+async def test_a_member_continues_after_the_commit_of_an_earlier_member(
+    bootstrap: str, protocol: str
+) -> None:
+    """A member reads a topic from its start and commits, and a later member of the group reads only what follows."""
+    settings: dict[str, Any] = {"group.protocol": protocol}
+    await asyncio.to_thread(
+        produced, bootstrap, "orders", [{"value": b"%d" % number} for number in range(10)]
+    )
+
+    def first() -> list[bytes | None]:
+        consumer = member(bootstrap, "orders", **settings)
+        try:
+            values = [each.value() for each in read(consumer, lambda found: len(found) == 10)]
+            consumer.commit(asynchronous=False)
+            return values
+        finally:
+            consumer.close()
+
+    def second() -> list[bytes | None]:
+        consumer = member(bootstrap, "orders", **settings)
+        try:
+            return [each.value() for each in read(consumer, lambda found: len(found) == 1)]
+        finally:
+            consumer.close()
+
+    before = await asyncio.to_thread(first)
+    await asyncio.to_thread(produced, bootstrap, "orders", [{"value": b"new"}])
+    after = await asyncio.to_thread(second)
+
+    assert before == [b"%d" % number for number in range(10)]
+    assert after == [b"new"]
+
+
+async def test_groups_are_listed_and_deleted(start: StartBroker) -> None:
+    """A group of Kafka's clients is listed to both kinds of clients, and is deleted once it has no members."""
+    running = await start()
+    bootstrap = kafka_address(running)
+    await asyncio.to_thread(produced, bootstrap, "orders", [{"value": b"v"}])
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def groups() -> list[str]:
+        return [each.group_id for each in admin.list_consumer_groups().result(SECONDS_MAX).valid]
+
+    def joined() -> list[str]:
+        consumer = member(bootstrap, "orders", **{"group.protocol": "consumer"})
+        read(consumer, lambda found: len(found) == 1)
+        try:
+            return groups()
+        finally:
+            consumer.close()
+
+    while_joined = await asyncio.to_thread(joined)
+    assert running.addresses.data is not None
+    async with Calls(running.addresses.data) as calls:
+        over_http = (await calls.call("GET", "/v1/groups")).json["items"]
+    await asyncio.to_thread(lambda: admin.delete_consumer_groups(["billing"])["billing"].result(SECONDS_MAX))
+
+    assert while_joined == ["billing"]
+    assert [each["group"] for each in over_http] == ["billing"]
+    assert await asyncio.to_thread(groups) == []
