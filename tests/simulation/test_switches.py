@@ -1,8 +1,8 @@
 """The simulator finds each dropped rule in the world of a recorded seed.
 
 The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change of the simulator
-changes the seeds: `make sim SIM="--switches --write"` records the seeds of partitions again, and with `--groups` also
-the seeds of groups.
+changes the seeds: `make sim SIM="--switches --write"` records the seeds of partitions again, with `--groups` those of
+groups, and with `--transactions` those of transactions.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 
 import pytest
 
-from simulator.search import END, GROUPS, PAGE, PARTITIONS, Suite
+from simulator.search import END, GROUPS, PAGE, PARTITIONS, TRANSACTIONS, Suite
 
 TABLE_LINE = re.compile(r"^\| .+ \| `([\w-]+)` \| \w+ \| \d+ \| (\d+) \|$", re.MULTILINE)
-PLAYS = (PARTITIONS, GROUPS)
+PLAYS = (PARTITIONS, GROUPS, TRANSACTIONS)
 
 
 def known_seeds(play: Suite) -> dict[str, int]:

@@ -11,7 +11,8 @@ import pytest
 
 from groups.plan import Fault as GroupFault
 from partitions.plan import Drill, Fault
-from simulator.search import GROUPS, PARTITIONS, Suite
+from simulator.search import GROUPS, PARTITIONS, TRANSACTIONS, Suite
+from transactional.plan import Fault as TransactionFault
 
 WORLDS = 200
 REPEATED = range(0, 200, 10)
@@ -23,12 +24,14 @@ MUST_HAPPEN = {
         "clock jumps",
     ),
     GROUPS: tuple(f"fault {fault.value}" for fault in GroupFault),
+    TRANSACTIONS: tuple(f"fault {fault.value}" for fault in TransactionFault),
 }
 MUST_HAPPEN_OFTEN = {
     PARTITIONS: (
         "leaders", "truncations", "cells lost", "isr shrinks", "isr expands", "acknowledged", "read",
     ),
     GROUPS: ("take-overs", "changes", "expired", "given up", "committed", "static returns"),
+    TRANSACTIONS: ("leaders", "commits client", "aborts client", "aborts fenced", "aborts timeout", "read"),
 }  # fmt: skip
 OFTEN = 20
 
@@ -60,7 +63,11 @@ def test_a_seed_is_a_run(play: Suite) -> None:
 
 @pytest.mark.parametrize(
     ("play", "steps"),
-    [(PARTITIONS, ("leads:", "controller writes:")), (GROUPS, ("claims:", "assigned:"))],
+    [
+        (PARTITIONS, ("leads:", "controller writes:")),
+        (GROUPS, ("claims:", "assigned:")),
+        (TRANSACTIONS, ("leads:", "fault:")),
+    ],
     ids=str,
 )
 def test_a_trace_names_its_steps(play: Suite, steps: tuple[str, ...]) -> None:

@@ -1,9 +1,9 @@
 """The search for violations, for `make sim`, and the measurement of how soon each dropped rule is found.
 
 `python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time is over; `--seed 17 --trace` shows one
-world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, and `--brokers`
-simulates whole brokers on virtual time. The exit code is 1 when an invariant was violated, and the output contains the
-command that repeats the run.
+world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--transactions`
+simulates transactions, and `--brokers` simulates whole brokers on virtual time. The exit code is 1 when an invariant
+was violated, and the output contains the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import groups.switches
 import groups.world
 import partitions.switches
 import partitions.world
+import transactional.switches
+import transactional.world
 import virtual_time.world
 from simulator.switches import Switch
 from simulator.world import Verdict
@@ -67,6 +69,9 @@ class Suite:
 
 PARTITIONS = Suite("partitions", partitions.world.run, partitions.switches.SWITCHES)
 GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups ")
+TRANSACTIONS = Suite(
+    "transactions", transactional.world.run, transactional.switches.SWITCHES, "--transactions "
+)
 BROKERS = Suite(
     "brokers",
     virtual_time.world.run,
@@ -74,7 +79,7 @@ BROKERS = Suite(
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
-SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, BROKERS)}
+SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, TRANSACTIONS, BROKERS)}
 
 
 def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
@@ -157,6 +162,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--trace", action="store_true", help="run one seed and print every step")
     parser.add_argument("--groups", action="store_true", help="worlds of consumer groups")
+    parser.add_argument("--transactions", action="store_true", help="worlds of transactions")
     parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
     parser.add_argument("--worlds", type=int, help="stop after this number of worlds")
     parser.add_argument("--drop", metavar="NAME", help="run with one rule dropped")
@@ -168,6 +174,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--processes", type=int, default=2, help="how many measure at a time")
     chosen = parser.parse_args(arguments)
     suite = BROKERS if chosen.brokers else GROUPS if chosen.groups else PARTITIONS
+    suite = TRANSACTIONS if chosen.transactions else suite
     if chosen.drop is not None and chosen.drop not in suite.by_name:
         parser.error(f"no rule {chosen.drop!r}; there are {', '.join(sorted(suite.by_name))}")
     if chosen.switches is not None:

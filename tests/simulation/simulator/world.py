@@ -45,6 +45,8 @@ class World:
     """Time in which the brokers register and the first records are written."""
     REST_SECONDS: ClassVar[float]
     """Maximum time until the cluster must be at rest."""
+    LIVENESS: ClassVar[type[Liveness]] = Liveness
+    """Violation of a cluster that is not at rest in time."""
     plan: Any
     judge: Any
     store: Store
@@ -132,7 +134,7 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Run the world until the cluster is at rest, and raise `Liveness` after `REST_SECONDS`."""
+        """Run the world until the cluster is at rest, and raise `LIVENESS` after `REST_SECONDS`."""
         until = self.now + self.REST_SECONDS
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)
@@ -141,7 +143,7 @@ class World:
             if wrong is None:
                 return
             if self.now >= until:
-                raise Liveness(wrong)
+                raise self.LIVENESS(wrong)
 
     def _digest(self) -> str:
         """Return the digest of the run, which the state of the random generator makes unique."""

@@ -1,0 +1,203 @@
+"""Rules of transactions that can be dropped, in the order of the protocol's sections.
+
+Rules of the shells (the code that runs the pure packages) are dropped in the simulator's twins of the shells. Rules of
+the pure packages are dropped in the production code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from fairlead_api.batch.control_batches import Marker
+from fairlead_broker.producers import EndDecided, PartitionProducers, ProducerState
+from fairlead_broker.producers.effects import AppendMarker, ProducerFenced, Refuse
+from fairlead_broker.producers.open_transactions import OpenTransactions
+from fairlead_broker.producers.sequences import FIRST
+from fairlead_broker.registry.transaction_records import EndReason
+from fairlead_broker.transactions import decisions
+from fairlead_broker.transactions.decisions import Decided, DecidedOtherwise, Fenced, Write
+from simulator.switches import Switch
+from transactional import guards
+
+_begin = decisions.begin
+_written = decisions._decided
+_decide = PartitionProducers._decide
+_replay_marker = ProducerState.replay_marker
+
+
+def _doubt_is_abort(decision: Any) -> None:
+    decision.answer(decision.aborted)
+
+
+def _begin_in_same_epoch(record: Any, request: Any, now_us: Any) -> Any:
+    return _begin(record, request, now_us) if record is None else record
+
+
+def _decided_in_same_epoch(record: Any, request: Any, *others: Any) -> Write:
+    write = _written(record, request, *others)
+    changed = msgspec.structs.replace(write.record, epoch=request.epoch)
+    return Write(changed, Decided(request.outcome, request.epoch))
+
+
+def _contradiction_to_fenced(record: Any, epoch: Any) -> Fenced | DecidedOtherwise:
+    ended = record.ended
+    if ended is None or ended.epoch != epoch:
+        return Fenced(record.epoch)
+    return DecidedOtherwise(ended.outcome, EndReason.CLIENT, epoch + 1)
+
+
+def _decide_without_fence(self: Any, batch: Any, *, is_lower: bool) -> Any:
+    """Order a batch that is refused for its lower epoch, or for the marker of its epoch."""
+    effect = _decide(self, batch)
+    if not (isinstance(effect, Refuse) and isinstance(effect.refusal, ProducerFenced)):
+        return effect
+    return self._order(batch) if (batch.epoch < effect.refusal.current_epoch) is is_lower else effect
+
+
+def _decide_behind_marker(self: Any, batch: Any) -> Any:
+    return _decide_without_fence(self, batch, is_lower=False)
+
+
+def _decide_lower_epoch(self: Any, batch: Any) -> Any:
+    return _decide_without_fence(self, batch, is_lower=True)
+
+
+def _decide_any_sequence(self: Any, batch: Any) -> Any:
+    current = self._fronts.get(batch.producer_id) or self._state.producer(batch.producer_id)
+    if current is not None and batch.epoch == current.epoch and not current.is_ended:
+        return self._order(batch)
+    if batch.first_sequence != FIRST and (current is None or batch.epoch > current.epoch):
+        return self._order(batch) if self._open_below(batch) is None else None
+    return _decide(self, batch)
+
+
+def _end_repeatedly(self: Any, producer_id: Any) -> list[Any]:
+    """Append every marker, and end whatever transaction of the producer is open."""
+    effects: list[Any] = []
+    waiting: list[EndDecided[Any]] = self._ends.pop(producer_id, [])
+    for end in waiting:
+        first = self._state.transactions.first_offsets.get(producer_id)
+        self._ordered.append(end)
+        marker = Marker(producer_id, end.epoch, end.kind, first, end.decided_us)
+        effects.append(AppendMarker(end.request, marker))
+    return effects
+
+
+def _replay_any_marker(self: Any, producer_id: Any, epoch: Any, offset: Any, append_time_us: Any) -> None:
+    """Apply a marker of any epoch to the open transaction."""
+    before = self.producer(producer_id)
+    _replay_marker(self, producer_id, max(epoch, before.epoch if before else epoch), offset, append_time_us)
+
+
+SWITCHES: Final = (
+    Switch(
+        "record-compare",
+        "7.1.1 a change compares the revision of the record as it was read",
+        (guards, "compares", lambda key, revision: ()),
+    ),
+    Switch(
+        "definite-answer",
+        "7.1.1 a write without an answer is not a failed write",
+        (guards, "in_doubt", _doubt_is_abort),
+    ),
+    Switch(
+        "epoch-of-each",
+        "7.1.3 each transaction has an epoch of its own",
+        (decisions, "_decided", _decided_in_same_epoch),
+        (PartitionProducers, "_decide", _decide_behind_marker),
+    ),
+    Switch(
+        "begin-fences",
+        "7.1.2 a new transaction of a name has a higher epoch",
+        (decisions, "begin", _begin_in_same_epoch),
+    ),
+    Switch(
+        "fenced-learns-nothing",
+        "7.1.5 a fenced process does not learn the next epoch",
+        (decisions, "_contradiction", _contradiction_to_fenced),
+    ),
+    Switch(
+        "offset-after-begin",
+        "7.1.2 a client reads the committed offset after it has begun",
+        (guards, "reads_offset_after_begin", lambda: False),
+    ),
+    Switch(
+        "offset-with-decision",
+        "7.5 the offset of a group is in the write of the decision",
+        (guards, "writes_offset_with_decision", lambda: False),
+    ),
+    Switch(
+        "commit-member-epoch",
+        "7.5 only the current member commits an offset of its group",
+        (guards, "may_commit", lambda found, member: True),
+    ),
+    Switch(
+        "abort-by-decision",
+        "7.3.3 a leader writes the abort before it appends the marker",
+        (guards, "decides_before_timeout", lambda: False),
+    ),
+    Switch(
+        "resolve-before-higher",
+        "7.2.3 a batch of a higher epoch waits for the end of the open transaction",
+        (PartitionProducers, "_open_below", lambda self, batch: None),
+    ),
+    Switch(
+        "fence-after-marker",
+        "7.2.3 a batch behind the marker of its epoch is refused",
+        (PartitionProducers, "_decide", _decide_behind_marker),
+    ),
+    Switch(
+        "lower-epoch",
+        "7.2.3 a batch with a lower epoch is refused",
+        (PartitionProducers, "_decide", _decide_lower_epoch),
+    ),
+    Switch(
+        "batch-sequence",
+        "7.2.3 a batch counts in the order of its sequence",
+        (PartitionProducers, "_decide", _decide_any_sequence),
+    ),
+    Switch(
+        "exact-marker",
+        "7.2.5 a marker ends its own transaction, once",
+        (PartitionProducers, "_end", _end_repeatedly),
+        (ProducerState, "replay_marker", _replay_any_marker),
+    ),
+    Switch(
+        "confirmed-below-watermark",
+        "7.3.4 a marker counts as confirmed below the high watermark",
+        (guards, "confirmed_from", lambda leadership, end: 0),
+    ),
+    Switch(
+        "unfinished-stay",
+        "7.3.4 a commit stays in the record until its partitions have confirmed it",
+        (decisions, "kept", lambda record, confirmed: ()),
+    ),
+    Switch(
+        "commit-after-acknowledgements",
+        "7.10 a client commits only after every acknowledgement",
+        (guards, "waits_for_acknowledgements", lambda client: False),
+    ),
+    Switch(
+        "all-named",
+        "7.10 a commit names every partition with a batch",
+        (guards, "named", lambda partitions: partitions[:1]),
+    ),
+    Switch(
+        "stable-offset",
+        "7.2.6 readers of committed records stop before open transactions",
+        (OpenTransactions, "stable_offset", lambda self, high_watermark, log_start: high_watermark),
+    ),
+    Switch(
+        "aborted-index",
+        "7.4.1 readers of committed records skip aborted batches",
+        (guards, "is_aborted", lambda leadership, offset, producer_id: False),
+    ),
+    Switch(
+        "timeouts",
+        "7.3.3 an old transaction is aborted",
+        (guards, "ends_old_transactions", lambda: False),
+    ),
+    Switch("looks", "7.3.2 leaders read the records of open transactions", (guards, "looks", lambda: False)),
+)
