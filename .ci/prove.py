@@ -178,6 +178,16 @@ def broker_kills(share: float) -> Outcome:
     return code == 0, report
 
 
+def transaction_kills(share: float) -> Outcome:
+    """Kill brokers and programs 100 times while the programs write results of orders in transactions.
+
+    Each order must have exactly one result in each of two topics.
+    """
+    arguments = ("--kills", str(_count(100, share)), "--seed", str(_seed()))
+    code, report = _run("tests/chaos/transaction_kills.py", *arguments)
+    return code == 0, report
+
+
 def many_topics(share: float) -> Outcome:
     """Kill and restart a broker with up to 5,000 topics while 8 clients delete topics and 2 clients create topics."""
     passed, reports = True, {}
@@ -308,6 +318,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "searches": searches,
     "security": security,
     "spark-kills": spark_kills,
+    "transaction-kills": transaction_kills,
     "transaction-model": transaction_model,
 }
 

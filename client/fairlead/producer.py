@@ -496,8 +496,11 @@ class Producer:
         self._transaction_over()
 
     async def _abort_after(self, error: Exception) -> None:
+        """Abort the open transaction because of an error. Raises `ProducerFencedError`, which outweighs the error."""
         try:
             await self._abort_transaction()
+        except FencedError:
+            raise
         except FairleadError as failed:
             error.add_note(f"the abort failed: {failed}")
 

@@ -1,0 +1,413 @@
+"""Kills, pauses and drains while two programs read orders and write results in transactions; each result counts once.
+
+`python transaction_kills.py --kills 100 --seed 1` runs three brokers, an etcd and two workers. Each round has one
+fault: the coordinator of the group is killed after etcd has written a commit whose answer is held back, or as soon as a
+commit is written; a leader or a worker is killed; a worker is paused for two of its timeouts, and then continues beside
+its successor; a broker is drained or restarted; answers to clients are lost. A round ends when further results are
+committed.
+
+At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
+topic, readers saw no other order of results while the faults happened, the group's offsets are the ends of the orders,
+and no transaction is open. The program prints a JSON report, and exits with 1 if any of this is not so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+sys.path.extend(
+    str(Path(__file__).parents[1] / folder)
+    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd")
+)
+
+import structlog
+from pyreqwest.client import Client, ClientBuilder
+
+from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, call, chaos_cluster, http_client, pause
+from fairlead import Admin, Consumer, Producer, TopicPartition
+from fairlead.errors import FairleadError
+from links import AnswerTrouble
+from pricing_process import GROUP, ORDERS, RESULTS, TIMEOUT_SECONDS, PricingProcess, ended
+
+PARTITIONS: Final = 3
+WORKERS: Final = 2
+ORDERS_A_BURST: Final = 5
+BURST_SECONDS: Final = 0.1
+RESULTS_A_ROUND: Final = 20
+"""Results that a round must add after its fault."""
+PROGRESS_SECONDS: Final = 90.0
+"""Time limit for the results after a round, and after the last fault."""
+COMMIT_SECONDS: Final = 5.0
+"""Time for which a fault waits for a commit."""
+FENCED_SECONDS: Final = 10.0
+"""Time for which a worker that was paused may run beside its successor before it is killed."""
+OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
+"""Maximum time for which a transaction is open after the last fault."""
+TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"
+"""Keys of the records of transactions in etcd."""
+KEPT: Final = Path(__file__).parents[2] / "build" / "transaction-kills"
+"""Folder of the processes' data, which stays after a failure."""
+
+Places: TypeAlias = dict[tuple[str, int], list[bytes]]
+"""Values of each partition, in the order of their offsets."""
+
+
+class Storm:
+    """The load on a cluster, and the faults."""
+
+    def __init__(self, cluster: ChaosCluster, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.rng = rng
+        self.counts: Counter[str] = Counter()
+        self.sent = 0
+        self.seen: Places = {}
+        self.workers = [
+            PricingProcess(cluster.folder, cluster.urls, f"pricing-{number}") for number in range(WORKERS)
+        ]
+        self.exits: Counter[str] = Counter()
+        """Errors with which workers ended, and `none` for a paused worker that went on beside its successor."""
+        self.is_over = False
+        self.faults: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
+            "commits_written_but_not_answered": (30, self.kill_before_answer),
+            "coordinators_killed_after_a_commit": (15, self.kill_after_commit),
+            "brokers_killed": (15, self.kill_broker),
+            "workers_killed": (15, self.kill_worker),
+            "zombies_with_a_successor": (7, self.zombie_with_successor),
+            "zombies_without_a_successor": (5, self.zombie_alone),
+            "drains": (4, self.drain),
+            "restarts": (4, self.restart),
+            "times_of_lost_answers": (5, self.lose_answers),
+        }
+
+    @property
+    def kills(self) -> int:
+        """Number of killed processes."""
+        return self.counts["broker_kills"] + self.counts["worker_kills"]
+
+    @property
+    def results(self) -> int:
+        """Number of results that a reader of committed records has seen."""
+        return sum(map(len, self.seen.values()))
+
+    # -- load
+
+    async def fill(self) -> None:
+        """Send numbered orders until the end."""
+        async with Producer(self.cluster.urls, delivery_timeout="10m") as producer:
+            while not self.is_over:
+                burst = range(self.sent, self.sent + ORDERS_A_BURST)
+                deliveries = [await producer.send(ORDERS, b"%d" % each, key=b"%d" % each) for each in burst]
+                for delivery in deliveries:
+                    await delivery
+                self.sent += ORDERS_A_BURST
+                await pause(BURST_SECONDS)
+
+    async def watch(self) -> None:
+        """Read committed results until cancelled."""
+        async with Consumer(self.cluster.urls, isolation="read_committed") as consumer:
+            places = [TopicPartition(topic, each) for topic in RESULTS for each in range(PARTITIONS)]
+            await consumer.assign(places)
+            while True:
+                with suppress(FairleadError):
+                    async for batch in consumer:
+                        values = self.seen.setdefault((batch.topic, batch.partition), [])
+                        values += [value or b"" for value in batch.values]
+
+    async def supervise(self) -> None:
+        """Start each worker again that has ended, until cancelled."""
+        while True:
+            for worker in self.workers:
+                if worker.has_ended and not self.is_over:
+                    self.exits[error_in(worker.log)] += 1
+                    worker.start()
+            await pause(0.2)
+
+    # -- faults
+
+    async def round(self, name: str) -> None:
+        """Inject one fault, and wait until further results are committed."""
+        await self.faults[name][1]()
+        self.counts[name] += 1
+        await self.progress(self.results + RESULTS_A_ROUND)
+
+    async def progress(self, wanted: int) -> None:
+        """Wait until readers have seen a number of results."""
+        deadline = time.monotonic() + PROGRESS_SECONDS
+        while self.results < wanted:
+            await pause(0.05)
+            if time.monotonic() > deadline:
+                message = f"{self.results} results, not {wanted}, {PROGRESS_SECONDS:g} s after a fault"
+                raise TimeoutError(message)
+
+    async def kill_before_answer(self) -> None:
+        """Hold back etcd's answers to the group's coordinator, and kill it once etcd has written a commit of it."""
+        node = await self._coordinator()
+        self.cluster.links.block({(ETCD, node.name)})
+        try:
+            if await self._sees_commit():
+                self.counts["kills_between_write_and_answer"] += 1
+            await self._kill(node)
+        finally:
+            self.cluster.links.mend(lose_held=True)
+        await self._start(node)
+
+    async def kill_after_commit(self) -> None:
+        """Kill the coordinator of the group as soon as a commit is written."""
+        node = await self._coordinator()
+        await self._sees_commit()
+        await self._kill(node)
+        await self._start(node)
+
+    async def kill_broker(self) -> None:
+        """Kill any broker."""
+        node = self.rng.choice(self.cluster.nodes)
+        await self._kill(node)
+        await self._start(node)
+
+    async def kill_worker(self) -> None:
+        """Kill a worker, which starts again."""
+        await pause(self.rng.uniform(0, 0.3))
+        worker = self.rng.choice(self.workers)
+        await worker.end()
+        self.counts["worker_kills"] += 1
+        worker.start()
+
+    async def zombie_with_successor(self) -> None:
+        """Pause a worker, start another process of its name, and let the paused one continue after two timeouts."""
+        worker = self.rng.choice(self.workers)
+        log, zombie = worker.log, worker.pause()
+        worker.start()
+        await pause(2 * TIMEOUT_SECONDS)
+        zombie.send_signal(signal.SIGCONT)
+        until = time.monotonic() + FENCED_SECONDS
+        while zombie.poll() is None and time.monotonic() < until:
+            await pause(0.05)
+        self.exits["none" if zombie.poll() is None else error_in(log)] += 1
+        await ended(zombie, signal.SIGKILL)
+
+    async def zombie_alone(self) -> None:
+        """Pause a worker for two timeouts, while another worker gets its partitions."""
+        zombie = self.rng.choice(self.workers).pause()
+        await pause(2 * TIMEOUT_SECONDS)
+        zombie.send_signal(signal.SIGCONT)
+
+    async def drain(self) -> None:
+        """Drain a broker, and end the drain."""
+        node = self.rng.choice(self.cluster.nodes)
+        async with Admin(self.cluster.urls) as admin:
+            await admin.drain_broker(node.number)
+            await pause(1.0)
+            await admin.undrain_broker(node.number)
+
+    async def restart(self) -> None:
+        """Stop a broker gracefully, and start it again."""
+        node = self.rng.choice(self.cluster.nodes)
+        codes = await self.cluster.stop(node)
+        assert codes == [0], f"{node.name} ended with {codes} after a graceful stop"
+        await self._start(node)
+
+    async def lose_answers(self) -> None:
+        """Lose or delay one in ten answers to clients."""
+        self.cluster.links.trouble = AnswerTrouble(0.1, self.rng)
+        await pause(2.0)
+        self.cluster.links.trouble = None
+
+    async def _kill(self, node: Node) -> None:
+        await self.cluster.kill(node)
+        self.counts["broker_kills"] += 1
+
+    async def _start(self, node: Node) -> None:
+        await pause(self.rng.uniform(0.1, 1.5 * LEASE_SECONDS))
+        await self.cluster.start(node)
+
+    async def _coordinator(self) -> Node:
+        """Return the broker that commits the offsets of the group."""
+        async with Admin(self.cluster.urls) as admin:
+            while True:
+                with suppress(FairleadError):
+                    number = (await admin.describe_group(GROUP)).coordinator
+                    if number is not None and self.cluster.node(number).process.running:
+                        return self.cluster.node(number)
+                await pause(0.1)
+
+    async def _sees_commit(self) -> bool:
+        """Wait until etcd has written another commit; return False if there is none."""
+        assert self.cluster.etcd is not None, "the cluster has an etcd"
+        url, deadline = self.cluster.etcd.members[0].url, time.monotonic() + COMMIT_SECONDS
+        async with ClientBuilder().http1_only().build() as client:
+            before = await _commits(client, url)
+            while time.monotonic() < deadline:
+                if (await _commits(client, url)).items() - before.items():
+                    return True
+                await pause(0.005)
+        return False
+
+
+def error_in(log: Path) -> str:
+    """Return the name of the error with which a worker ended."""
+    found = re.findall(r"^[\w.]*\b(\w+Error)\b", log.read_text(errors="replace"), re.MULTILINE)
+    return found[-1] if found else "unknown"
+
+
+async def _commits(client: Client, url: str) -> dict[str, int]:
+    """Return the epoch of each producer's last transaction that is committed, read from etcd."""
+    end = TRANSACTIONS[:-1] + bytes([TRANSACTIONS[-1] + 1])
+    body = {"key": b64encode(TRANSACTIONS).decode(), "range_end": b64encode(end).decode()}
+    found = {}
+    for item in (await call(client, "POST", f"{url}/v3/kv/range", body)).json.get("kvs", ()):
+        ended_one = json.loads(b64decode(item["value"])).get("ended")
+        if ended_one is not None and ended_one["outcome"] == "commit":
+            found[item["key"]] = ended_one["epoch"]
+    return found
+
+
+@asynccontextmanager
+async def storm(folder: Path, rng: random.Random) -> AsyncIterator[Storm]:
+    """Run a cluster with topics, orders and workers."""
+    async with chaos_cluster(folder) as cluster:
+        async with Admin(cluster.urls) as admin:
+            for topic in (ORDERS, *RESULTS):
+                config = {"min.insync.replicas": 2}
+                await admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+        this = Storm(cluster, rng)
+        tasks = [asyncio.create_task(each()) for each in (this.fill, this.watch, this.supervise)]
+        try:
+            for worker in this.workers:
+                worker.start()
+            await this.progress(RESULTS_A_ROUND)
+            yield this
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for worker in this.workers:
+                await worker.end()
+
+
+async def judge(this: Storm) -> dict[str, Any]:
+    """Heal all faults, wait until all orders have results, and return what readers find."""
+    await this.cluster.heal()
+    this.is_over = True
+    await pause(2 * BURST_SECONDS)
+    await this.progress(len(RESULTS) * this.sent)
+    for worker in this.workers:
+        await worker.end(signal.SIGINT)
+    orders = await read(this.cluster, [ORDERS])
+    results = await read(this.cluster, RESULTS)
+    async with Admin(this.cluster.urls) as admin:
+        offsets = {each.partition: each.offset for each in (await admin.group_offsets(GROUP)).values()}
+    counted = {
+        topic: Counter(value for (each, _), values in results.items() if each == topic for value in values)
+        for topic in RESULTS
+    }
+    wanted = {value for values in orders.values() for value in values}
+    return {
+        "orders": this.sent,
+        "orders_missing": this.sent - len(wanted),
+        "results_missing": sum(len(wanted - found.keys()) for found in counted.values()),
+        "results_twice": sum(each > 1 for found in counted.values() for each in found.values()),
+        "results_without_order": sum(len(found.keys() - wanted) for found in counted.values()),
+        "partitions_seen_otherwise": [
+            f"{topic}-{number}"
+            for (topic, number), values in this.seen.items()
+            if values != results[topic, number][: len(values)]
+        ],
+        "partitions_with_wrong_offsets": [
+            number for (_, number), values in orders.items() if offsets.get(number) != len(values)
+        ],
+        "transactions_open": await open_transactions(this.cluster),
+    }
+
+
+async def read(cluster: ChaosCluster, topics: tuple[str, ...] | list[str]) -> Places:
+    """Return all committed records of some topics."""
+    found: Places = {(topic, number): [] for topic in topics for number in range(PARTITIONS)}
+    async with Consumer(cluster.urls, isolation="read_committed") as consumer:
+        await consumer.assign([TopicPartition(*place) for place in found])
+        async for batch in consumer.batches(until=await consumer.end_offsets()):
+            found[batch.topic, batch.partition] += [value or b"" for value in batch.values]
+    return found
+
+
+async def open_transactions(cluster: ChaosCluster) -> list[str]:
+    """Return the partitions in which a transaction is still open after its timeout."""
+    deadline = time.monotonic() + OPEN_SECONDS
+    async with http_client() as client:
+        while True:
+            opened = []
+            for topic, number in ((topic, number) for topic in RESULTS for number in range(PARTITIONS)):
+                path = f"/v1/topics/{topic}/partitions/{number}/transactions"
+                found = (await call(client, "GET", cluster.urls[0] + path)).json
+                if found.get("items") != [] or found["last_stable_offset"] != found["high_watermark"]:
+                    opened.append(f"{topic}-{number}: {found}")
+            if not opened or time.monotonic() > deadline:
+                return opened
+            await pause(0.2)
+
+
+WRONG: Final = (
+    "orders_missing", "results_missing", "results_twice", "results_without_order", "partitions_seen_otherwise",
+    "partitions_with_wrong_offsets", "transactions_open",
+)  # fmt: skip
+
+
+async def prove(folder: Path, kills: int, seed: int, names: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Inject the named faults one after the other, then random faults until `kills` processes are killed."""
+    rng, begun = random.Random(seed), time.monotonic()
+    async with storm(folder, rng) as this:
+        for name in names:
+            await this.round(name)
+        while this.kills < kills:
+            [name] = rng.choices(list(this.faults), [weight for weight, _ in this.faults.values()])
+            await this.round(name)
+            _progress(f"{this.kills} of {kills} kills, {this.results} results")
+        report = await judge(this)
+    return {
+        "seed": seed,
+        "seconds": round(time.monotonic() - begun, 1),
+        "kills": this.kills,
+        **dict(sorted(this.counts.items())),
+        "workers_that_ended_by": dict(this.exits),
+        **report,
+        "is_exactly_once": not any(report[each] for each in WRONG),
+    }
+
+
+def _progress(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    logging.disable(logging.ERROR)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    shutil.rmtree(KEPT, ignore_errors=True)
+    KEPT.mkdir(parents=True)
+    report = asyncio.run(prove(KEPT, arguments.kills, arguments.seed))
+    if report["is_exactly_once"]:
+        shutil.rmtree(KEPT)
+    sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
+    return int(not report["is_exactly_once"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
