@@ -453,6 +453,24 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         buckets=LATENCY_BUCKETS,
     ),
     MetricDefinition(
+        name="fairlead_transaction_end_seconds",
+        kind=_HISTOGRAM,
+        help="Time from a commit until every partition of its transaction has confirmed the marker, as seen by the"
+        " broker that wrote the commit.",
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_markers_total",
+        kind=_COUNTER,
+        help="Markers appended in partitions led by this broker, by outcome (commit, abort).",
+        labels=("outcome",),
+    ),
+    MetricDefinition(
+        name="fairlead_transaction_looks_total",
+        kind=_COUNTER,
+        help="Records of producers that this broker has read to learn the outcomes of open transactions.",
+    ),
+    MetricDefinition(
         name="fairlead_transaction_writes_total",
         kind=_COUNTER,
         help="Writes to the coordination store that change transactions. Writes with offsets of groups are counted by"
@@ -472,6 +490,12 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         name="fairlead_transaction_oldest_open_seconds",
         kind=_GAUGE,
         help="Time since this broker first saw its oldest open transaction; 0 without an open transaction.",
+    ),
+    MetricDefinition(
+        name="fairlead_partition_unstable_records",
+        kind=_GAUGE,
+        help="Records from the last stable offset to the high watermark, in the partition led by this broker that has"
+        " the most; readers of committed records wait for them.",
     ),
     MetricDefinition(
         name="fairlead_transaction_unfinished_partitions",

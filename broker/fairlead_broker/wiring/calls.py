@@ -122,9 +122,14 @@ def build_transactions(
     peers, metadata, clock = parts.peers.peer_side.peers, entry.mirror.metadata, engine.clock
     spawn = engine.supervisor.spawn
     writes = parts.disk.decision_writes
-    ends = TransactionEnds(parts.replicas.find, metadata, peers, clock, spawn)
     looks, meters = parts.disk.looks, parts.disk.transaction_meters
-    meters.watch(lambda: looks.open_count, lambda: looks.oldest_seconds, lambda: ends.unconfirmed)
+    ends = TransactionEnds(parts.replicas.find, metadata, peers, clock, spawn, meters.ended)
+    meters.watch(
+        lambda: looks.open_count,
+        lambda: looks.oldest_seconds,
+        lambda: looks.unstable_records,
+        lambda: ends.unconfirmed,
+    )
     return Transactions(
         TransactionStore(entry.coordination, entry.keys),
         writes,

@@ -164,6 +164,28 @@ BOARD: Final = Board(
                     *quantiles("fairlead_transaction_commit_seconds", CLUSTER),
                 ),
                 graph(
+                    "Time until transactions have ended",
+                    "Time from a commit until every partition of the transaction has confirmed its marker.",
+                    "s",
+                    *quantiles("fairlead_transaction_end_seconds", CLUSTER),
+                ),
+                graph(
+                    "Markers and reads of producers' records",
+                    "Markers appended by leaders, and records read to learn the outcomes of open transactions.",
+                    "cps",
+                    (
+                        f"sum by (outcome) (rate(fairlead_transaction_markers_total{{{CLUSTER}}}{PER_SECOND}))",
+                        "markers {{outcome}}",
+                    ),
+                    (f"sum(rate(fairlead_transaction_looks_total{{{CLUSTER}}}{PER_SECOND}))", "reads"),
+                ),
+                graph(
+                    "Unstable records",
+                    "Records from the last stable offset to the high watermark, in the partition that has the most.",
+                    "short",
+                    (f"max(fairlead_partition_unstable_records{{{CLUSTER}}})", "records"),
+                ),
+                graph(
                     "Oldest open transaction",
                     "Age of the oldest open transaction, for which readers of committed records wait.",
                     "s",

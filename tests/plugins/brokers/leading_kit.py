@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from fairlead_api.batch.control_batches import MarkerKind
 from fairlead_api.batch.header import batch_span
 from fairlead_api.configuration import Durability as ConfiguredDurability
 from fairlead_api.configuration import TopicConfig
@@ -75,6 +76,7 @@ class NoLooks:
 
     def __init__(self) -> None:
         self.hints: list[ProducerId] = []
+        self.markers: list[MarkerKind] = []
         self.partitions: list[TransactionalPartition] = []
 
     def hint(self, producers: Iterable[ProducerId]) -> None:
@@ -84,6 +86,10 @@ class NoLooks:
     def has_open(self, partition: TransactionalPartition) -> None:
         """Note the partition."""
         self.partitions.append(partition)
+
+    def appended_marker(self, kind: MarkerKind) -> None:
+        """Note the marker."""
+        self.markers.append(kind)
 
     def took_leadership(self, partition: TransactionalPartition) -> None:
         """Note the partition."""

@@ -306,6 +306,8 @@ class LeaderReplica:
         for append in group:
             if append.acks is Acks.LEADER:
                 append.stored(self.leader_epoch)
+            elif append.end is not None:
+                self._shared.looks.appended_marker(append.end.kind)
         end_offset = group[-1].next_offset
         records = end_offset - group[0].base_offset
         self._meters.appended(len(group), records, nbytes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead_api.batch.control_batches import MarkerKind
 from fairlead_api.identifiers import (
     BrokerEpoch,
     Offset,
@@ -68,6 +69,16 @@ class TransactionalPartition(Protocol):
     closed: bool
 
     @property
+    def high_watermark(self) -> Offset:
+        """Offset below which records are committed."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Offset at which readers of committed records stop."""
+        ...
+
+    @property
     def has_open_transactions(self) -> bool:
         """Whether a transaction is open in the partition."""
         ...
@@ -90,6 +101,10 @@ class WatchesTransactions(Protocol):
 
     def has_open(self, partition: TransactionalPartition) -> None:
         """Watch a partition with an open transaction."""
+        ...
+
+    def appended_marker(self, kind: MarkerKind) -> None:
+        """Count the marker of a transaction that was appended."""
         ...
 
     def took_leadership(self, partition: TransactionalPartition) -> None:

@@ -7,7 +7,7 @@ report finds the commit when it reads the producer's record. A partition of a de
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +47,8 @@ class End(NamedTuple):
 @dataclass(slots=True)
 class _Due:
     decided_us: TimestampUs
+    since: float
+    """Monotonic time of the first report."""
     at: float
     delay: float = FIRST_RETRY_SECONDS
     is_under_way: bool = False
@@ -60,10 +62,12 @@ class TransactionEnds:
         "_clock",
         "_confirmed",
         "_due",
+        "_ended",
         "_find",
         "_metadata",
         "_peers",
         "_spawn",
+        "_unconfirmed",
         "_wake",
     )
 
@@ -74,14 +78,21 @@ class TransactionEnds:
         peers: Peers,
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        ended: Callable[[float], None],
     ) -> None:
-        """`find` raises a problem if this broker does not lead the partition."""
+        """`find` raises a problem if this broker does not lead the partition.
+
+        `ended` is called with the seconds after which all partitions of a commit have confirmed their markers.
+        """
         self._find = find
         self._metadata = metadata
         self._peers = peers
         self._clock = clock
         self._spawn = spawn
+        self._ended = ended
         self._due: dict[End, _Due] = {}
+        self._unconfirmed: Counter[tuple[ProducerId, ProducerEpoch]] = Counter()
+        """Number of due markers of each commit."""
         self._confirmed: dict[ProducerId, set[tuple[ProducerEpoch, TopicId, int]]] = {}
         self._clean_at: dict[ProducerId, float] = {}
         self._wake = asyncio.Event()
@@ -112,7 +123,9 @@ class TransactionEnds:
             self._clean_at.pop(producer_id, None)
         for epoch, topic_id, partition in listed - confirmed:
             end = End(producer_id, epoch, topic_id, PartitionIndex(partition))
-            self._due.setdefault(end, _Due(record.used_us, now))
+            if end not in self._due:
+                self._due[end] = _Due(record.used_us, now, now)
+                self._unconfirmed[producer_id, end.epoch] += 1
         if self._due:
             self._wake.set()
 
@@ -183,6 +196,7 @@ class TransactionEnds:
             due = self._due[end]
             if is_confirmed:
                 del self._due[end]
+                self._count_confirmed(end, now - due.since)
                 of_producer = self._confirmed.setdefault(end.producer_id, set())
                 of_producer.add((end.epoch, end.topic_id, end.partition))
                 self._clean_at.setdefault(end.producer_id, now + CLEAN_SECONDS)
@@ -190,6 +204,13 @@ class TransactionEnds:
                 due.is_under_way = False
                 due.at = now + due.delay
                 due.delay = min(due.delay * 2, RETRY_SECONDS_MAX)
+
+    def _count_confirmed(self, end: End, seconds: float) -> None:
+        commit = (end.producer_id, end.epoch)
+        self._unconfirmed[commit] -= 1
+        if not self._unconfirmed[commit]:
+            del self._unconfirmed[commit]
+            self._ended(seconds)
 
     def _clean_due(self, now: float, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
         for producer_id in [each for each, at in self._clean_at.items() if at <= now]:

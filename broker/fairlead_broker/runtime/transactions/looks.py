@@ -97,6 +97,10 @@ class TransactionLooks:
         self._hints |= {producer_id for producer_id, _, _ in partition.open_transactions()}
         self.has_open(partition)
 
+    def appended_marker(self, kind: MarkerKind) -> None:
+        """Count the marker that a leader has appended."""
+        self._meters.appended_marker(kind)
+
     def hint(self, producers: Iterable[ProducerId]) -> None:
         """Make the checks of these producers' open transactions due at once."""
         if self._partitions:
@@ -109,6 +113,11 @@ class TransactionLooks:
         """Age of the oldest open transaction; 0 if no transaction is open."""
         oldest = min((each.since for each in self._watched.values()), default=None)
         return 0.0 if oldest is None else self._clock.monotonic() - oldest
+
+    @property
+    def unstable_records(self) -> int:
+        """Records from the last stable offset to the high watermark, in the partition that has the most."""
+        return max((each.high_watermark - each.last_stable_offset for each in self._partitions), default=0)
 
     @property
     def open_count(self) -> int:
@@ -185,6 +194,7 @@ class TransactionLooks:
             # The next check reads the records again.
             self._log.warning("transaction records not read", reason=str(error))
             return
+        self._meters.looked(len(producers))
         now, now_us = self._clock.monotonic(), self._clock.now_us()
         for producer_id, standing in standings.items():
             self._writes.noted(producer_id, standing)
