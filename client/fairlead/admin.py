@@ -27,6 +27,7 @@ from fairlead.errors import (
     GroupNotFoundError,
     NoLeaderError,
     TopicNotFoundError,
+    TransactionNotFoundError,
     error_of,
 )
 from fairlead.group.calls import commit_errors
@@ -82,6 +83,7 @@ from fairlead_api.bodies.requests import (
     CreateTopicRequest,
     DeleteRecordsAnswer,
     DeleteRecordsRequest,
+    Isolation,
     PartitionOffsets,
 )
 from fairlead_api.bodies.security import (
@@ -94,7 +96,11 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
-from fairlead_api.bodies.transactions import DecidedTransaction, TransactionDescription
+from fairlead_api.bodies.transactions import (
+    DecidedTransaction,
+    PartitionTransactions,
+    TransactionDescription,
+)
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
@@ -426,9 +432,13 @@ class Admin:
         """Return a group with its members and their partitions. Raises `GroupNotFoundError`."""
         return await self._call("GET", _group_path(group), f"describe group {group}", GroupDescription)
 
-    async def group_lag(self, group: str) -> LagAnswer:
-        """Return the lag of a group in records and seconds. Raises `GroupNotFoundError`."""
-        return await self._call("GET", f"{_group_path(group)}/lag", f"lag of group {group}", LagAnswer)
+    async def group_lag(self, group: str, *, isolation: Isolation = "read_uncommitted") -> LagAnswer:
+        """Return the lag of a group in records and seconds. Raises `GroupNotFoundError`.
+
+        With `isolation="read_committed"`, the lag ends before the first record of an open transaction.
+        """
+        path, subject = f"{_group_path(group)}/lag", f"lag of group {group}"
+        return await self._call("GET", path, subject, LagAnswer, query={"isolation": isolation})
 
     async def group_offsets(
         self, group: str, topics: str | Iterable[str] | None = None
@@ -542,8 +552,24 @@ class Admin:
 
         The producer can begin another transaction. Raises `TransactionNotFoundError`, `TransactionCommittedError`.
         """
-        path, subject = _transaction_path(transaction), f"abort transaction {transaction}"
-        return await self._call("DELETE", path, subject, DecidedTransaction)
+        path, subject = f"{_transaction_path(transaction)}:abort", f"abort transaction {transaction}"
+        return await self._call("POST", path, subject, DecidedTransaction)
+
+    async def forget_transactions(self, name: str) -> None:
+        """Forget a producer name, and abort its open transaction.
+
+        Raises `TransactionNotFoundError`, and `TransactionUnfinishedError` until partitions have confirmed its commits.
+        """
+        subject = f"forget producer {name}"
+        await self._delete(_transaction_path(name), subject, TransactionNotFoundError)
+
+    async def partition_transactions(self, place: TopicPartition) -> PartitionTransactions:
+        """Return the open transactions of a partition, oldest first, and its last stable offset.
+
+        Raises `TopicNotFoundError`, `PartitionNotFoundError`.
+        """
+        path, subject = f"{_partition_path(place)}/transactions", f"transactions of {place}"
+        return await self._call("GET", path, subject, PartitionTransactions)
 
     async def _config(
         self, method: str, path: str, subject: str, config: Mapping[str, ConfigInput] | None = None

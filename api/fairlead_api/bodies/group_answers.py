@@ -139,7 +139,8 @@ class PartitionLag(Answer, frozen=True, kw_only=True):
 
     `committed_offset` is null if no offset was committed. The lag counts only existing records: it is counted from the
     log start if no offset was committed or if retention has deleted records after the committed offset. `lag_seconds`
-    is the age of the next record to read, or 0 if there is no lag. If `problem` is set, the partition could not be
+    is the age of the next record to read, or 0 if there is no lag. With `isolation=read_committed`, the lag ends at the
+    last stable offset, before the first record of an open transaction. If `problem` is set, the partition could not be
     queried, and the values from its leader are null. `member_id` is the owner of the partition, null if the partition
     has no owner.
     """

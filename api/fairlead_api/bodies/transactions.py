@@ -213,11 +213,12 @@ class TransactionDescription(Answer, frozen=True, kw_only=True):
 
 
 class PartitionTransaction(Answer, frozen=True, kw_only=True):
-    """Open transaction in a partition."""
+    """Open transaction in a partition. `timeout_ms` is null if the coordination store has no record of its producer."""
 
     transaction: str
     first_offset: int
     age_seconds: float
+    timeout_ms: int | None
 
 
 class PartitionTransactions(Answer, frozen=True, kw_only=True):

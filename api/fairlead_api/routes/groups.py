@@ -22,6 +22,7 @@ from fairlead_api.bodies.group_requests import CommitRequest, HeartbeatRequest, 
 from fairlead_api.bodies.media_types import JSON, Header
 from fairlead_api.routes.definitions import AnswerForm, HeaderParameter, Route, Traffic
 from fairlead_api.routes.query_parameters import ParameterKind, QueryParameter
+from fairlead_api.routes.records import ISOLATION
 from fairlead_api.routes.topics import AFTER, LIMIT, TOPICS
 
 _GROUP: Final = "/v1/groups/{group}"
@@ -100,6 +101,7 @@ GROUP_ROUTES: Final = (
         summary="The lag of a group, in records and seconds",
         access=needs(on(Operation.DESCRIBE, Kind.GROUP), each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         path_parameters=_GROUP_PARAMETER,
+        query=(ISOLATION,),
         headers=(_FORWARD_HEADER,),
         answers=(_json(LagAnswer, "every partition with a committed offset or an owner, and the totals"),),
         problems=("group_not_found", *_COORDINATOR),

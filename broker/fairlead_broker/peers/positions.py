@@ -36,6 +36,8 @@ class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
 
     log_start: Offset = Offset(0)
     high_watermark: Offset = Offset(0)
+    last_stable_offset: Offset | None = None
+    """Offset at which readers of committed records stop; None if it is the high watermark."""
     append_time_us: TimestampUs | None = None
     """Append time of the batch with the requested offset; None if the log has no batch at or after the offset."""
     found_offset: Offset | None = None

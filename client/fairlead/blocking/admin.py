@@ -62,6 +62,8 @@ class Admin(Facade[AsyncAdmin]):
     list_transactions = blocking(AsyncAdmin.list_transactions)
     describe_transaction = blocking(AsyncAdmin.describe_transaction)
     abort_transaction = blocking(AsyncAdmin.abort_transaction)
+    forget_transactions = blocking(AsyncAdmin.forget_transactions)
+    partition_transactions = blocking(AsyncAdmin.partition_transactions)
     describe_group = blocking(AsyncAdmin.describe_group)
     group_lag = blocking(AsyncAdmin.group_lag)
     group_offsets = blocking(AsyncAdmin.group_offsets)

@@ -17,6 +17,7 @@ from fairlead.cli.session import RETRY_TIMEOUT
 from fairlead.errors import ClusterError
 from fairlead.group.member import is_fenced
 from fairlead_api.bodies.group_answers import AssignedPartitions
+from fairlead_api.bodies.requests import Isolation
 
 COMMIT_SECONDS: Final = 1.0
 """Seconds between commits of printed records. If the process is killed, the records printed since the last commit are
@@ -38,6 +39,7 @@ class GroupReading:
         topic: str,
         start: Literal["earliest", "latest"],
         print_batch: Printer,
+        isolation: Isolation = "read_uncommitted",
     ) -> None:
         self._consumer = Consumer(
             bootstrap,
@@ -46,6 +48,7 @@ class GroupReading:
             start=start,
             # Commits cover printed records instead of whole batches, because `-n` may stop in the middle of a batch.
             commit="manual",
+            isolation=isolation,
             on_assigned=self._assigned,
             on_revoked=self._revoked,
             retry_timeout=RETRY_TIMEOUT,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -82,6 +82,10 @@ def one_address(
 
 Output = Annotated[OutputFormat, typer.Option("--output", help="Format of the answer.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+IsolationOption = Annotated[
+    Literal["read_uncommitted", "read_committed"],
+    typer.Option("--isolation", help="read_committed: without records of open and aborted transactions."),
+]
 EncodingOption = Annotated[
     Encoding,
     typer.Option("--encoding", help="Encoding of keys and values in the text: UTF-8, base64 or JSON."),

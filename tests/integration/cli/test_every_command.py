@@ -76,6 +76,8 @@ COMMANDS = [
     ("quota list", "produce_bytes_per_second"),
     ("quota remove user:ann", "removed user:ann"),
     ("transaction list", "TRANSACTION"),
+    ("transaction hanging", "TIMEOUT MS"),
+    ("partition transactions orders 0", "last stable offset  3"),
     ("transaction describe billing", "error: "),
     ("transaction abort billing --yes", "error: "),
     ("security status", "mode        open"),

@@ -55,4 +55,5 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
     assert outputs[3].count('"value":"paid"') == 2
     assert '"offset":1' in outputs[4]
     assert outputs[5].count('"state":"committed"') == 2
-    assert "billing" in outputs[6]
+    assert outputs[6].split() == ["paid", "paid"]
+    assert "billing" in outputs[7]

@@ -37,6 +37,7 @@ from fairlead_api.bodies.group_requests import (
     ResetRequest,
 )
 from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.requests import Isolation
 from fairlead_api.identifiers import BrokerId, Offset, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
@@ -276,13 +277,14 @@ class Groups:
         own, name_of = self._shared.incarnation.broker, self._mirror.metadata.topic_name
         return description(group, coordinated.group, own, name_of)
 
-    async def lag(self, group: str) -> LagAnswer:
+    async def lag(self, group: str, isolation: Isolation = "read_uncommitted") -> LagAnswer:
         """Return the lag of a group. Raises `group_not_found`."""
         coordinated = await self._coordinated(group)
         metadata = self._mirror.metadata
         partitions = group_lag.partitions_of(coordinated, metadata)
         positions = await self._positions.ask(group_lag.lag_asked(coordinated, partitions))
-        return group_lag.lag_answer(coordinated, positions, metadata, self._shared.clock.now_us())
+        now_us = self._shared.clock.now_us()
+        return group_lag.lag_answer(coordinated, positions, metadata, now_us, isolation)
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, including its offsets. Raises `group_not_found`, `group_not_empty`."""

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from fairlead_api.bodies.group_answers import LagAnswer, PartitionLag, ResetOffset
 from fairlead_api.bodies.group_requests import ResetKind, ResetPosition, ResetRequest
+from fairlead_api.bodies.requests import READ_COMMITTED, Isolation
 from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId, TopicIdPartition
 from fairlead_broker.peers.positions import PositionAsked, PositionFound
 from fairlead_broker.registry.metadata import ClusterMetadata
@@ -52,9 +53,13 @@ def lag_answer(
     found: Sequence[PositionFound],
     metadata: ClusterMetadata,
     now_us: TimestampUs,
+    isolation: Isolation = "read_uncommitted",
 ) -> LagAnswer:
-    """Return the lag of a group from the reported positions of its partitions."""
-    lag = [_partition_lag(coordinated, each, metadata, now_us) for each in found]
+    """Return the lag of a group from the reported positions of its partitions.
+
+    With `read_committed`, the lag ends at the last stable offset of each partition.
+    """
+    lag = [_partition_lag(coordinated, each, metadata, now_us, isolation) for each in found]
     return LagAnswer(
         group=coordinated.name,
         lag=lag,
@@ -64,14 +69,21 @@ def lag_answer(
 
 
 def _partition_lag(
-    coordinated: CoordinatedGroup, found: PositionFound, metadata: ClusterMetadata, now_us: TimestampUs
+    coordinated: CoordinatedGroup,
+    found: PositionFound,
+    metadata: ClusterMetadata,
+    now_us: TimestampUs,
+    isolation: Isolation,
 ) -> PartitionLag:
     entry = coordinated.offsets.get(found.topic_id, found.partition)
     records: int | None = None
     seconds: float | None = None
     if found.problem is None:
         at = max(found.log_start, entry.offset) if entry else found.log_start
-        records = max(0, found.high_watermark - at)
+        end = found.high_watermark
+        if isolation == READ_COMMITTED and found.last_stable_offset is not None:
+            end = found.last_stable_offset
+        records = max(0, end - at)
         seconds = 0.0
         if records and found.append_time_us is not None:
             seconds = max(0, now_us - found.append_time_us) / 1e6

@@ -219,6 +219,7 @@ class Positions:
         try:
             partition = self._find(asked.topic_id, asked.partition)
             high_watermark, log_start = partition.high_watermark, partition.log_start_offset
+            stable = partition.last_stable_offset
             found_offset = None
             if asked.timestamp_us is not None:
                 found_offset = await self._since(partition, asked.timestamp_us, high_watermark)
@@ -233,6 +234,7 @@ class Positions:
             partition=asked.partition,
             log_start=log_start,
             high_watermark=high_watermark,
+            last_stable_offset=stable if stable < high_watermark else None,
             append_time_us=append_time_us,
             found_offset=found_offset,
         )

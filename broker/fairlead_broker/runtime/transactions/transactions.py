@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +17,17 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock, ExpiryTime
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
-from fairlead_broker.coordination.transaction_store import NamedProducer, Standing, TransactionStore
+from fairlead_broker.coordination.transaction_store import (
+    ABSENT,
+    READ_MAX,
+    NamedProducer,
+    Standing,
+    TransactionStore,
+)
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.peers.transaction_messages import OpenAt
 from fairlead_broker.registry.metadata import ClusterMetadata
-from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
+from fairlead_broker.registry.transaction_records import EndReason, Outcome, TransactionRecord
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.transactions.decision_writes import Change, DecisionWrites
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
@@ -32,10 +39,13 @@ from fairlead_broker.transactions.decisions import (
     Begin,
     Decide,
     Decided,
+    NotFound,
+    TooManyUnfinished,
     Write,
     begin,
     decide,
     is_forgotten,
+    kept,
     name_partition,
     without_confirmed,
 )
@@ -268,6 +278,41 @@ class Transactions:
         await self._writes.change(producer_id, change)
         for record in seen:
             self.ends.written(producer_id, record)
+
+    async def forget(self, producer_id: ProducerId) -> None:
+        """Delete the record of a producer with its name, which aborts the open transaction.
+
+        Raises `transaction_unfinished` for commits that partitions have not confirmed, `transaction_not_found`.
+        """
+        is_forgotten = False
+        try:
+            while not is_forgotten:
+                standing = (await self._store.read([producer_id]))[producer_id]
+                record = standing.record
+                if record is None:
+                    raise refusals.from_transactions(NotFound(), TransactionId(producer_id, ProducerEpoch(0)))
+                if left := kept(record, self.ends.confirmed(producer_id)):
+                    self.ends.written(producer_id, record)
+                    transaction = TransactionId(producer_id, record.epoch)
+                    raise refusals.from_transactions(TooManyUnfinished(left), transaction)
+                is_forgotten = await self._store.forget(producer_id, standing)
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        self._writes.noted(producer_id, ABSENT)
+        self._meters.decided(Outcome.ABORT, EndReason.OPERATOR)
+        self._hint(producer_id)
+
+    async def timeouts_ms(self, producers: AbstractSet[ProducerId]) -> dict[ProducerId, int]:
+        """Return the timeout of each producer that has a record. Raises `coordination_unavailable`."""
+        wanted, found = sorted(producers), dict[ProducerId, int]()
+        try:
+            for at in range(0, len(wanted), READ_MAX):
+                for producer_id, standing in (await self._store.read(wanted[at : at + READ_MAX])).items():
+                    if standing.record is not None:
+                        found[producer_id] = standing.record.timeout_ms
+        except CoordinationError as error:
+            raise refusals.store_unavailable(error) from error
+        return found
 
     async def forget_idle(self, expiration_us: int) -> int:
         """Delete records of long-idle producers, with their names; return the number of records (rule 7.1.8).

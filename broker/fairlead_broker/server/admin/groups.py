@@ -24,6 +24,7 @@ from fairlead_api.bodies.group_requests import HeartbeatRequest, ResetRequest, d
 from fairlead_api.bodies.json_bodies import decode_request
 from fairlead_api.bodies.json_slices import WHOLE_BYTES_MAX
 from fairlead_api.bodies.metadata import Page
+from fairlead_api.bodies.requests import READ_COMMITTED, Isolation
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.access.caller_access import CallerAccess
@@ -242,7 +243,9 @@ class GroupCalls:
     async def group_lag(self, call: Call, body: bytes) -> Answered:
         """``GET /v1/groups/{group}/lag``."""
         del body
-        answer = await self._broker.groups.lag(_group(call))
+        committed = call.query.text("isolation") == READ_COMMITTED
+        isolation: Isolation = READ_COMMITTED if committed else "read_uncommitted"
+        answer = await self._broker.groups.lag(_group(call), isolation)
         if call.access.hides:
             lag = [each for each in answer.lag if call.access.sees(Kind.TOPIC, each.topic)]
             answer = msgspec.structs.replace(

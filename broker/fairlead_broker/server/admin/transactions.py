@@ -8,6 +8,7 @@ group.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -166,9 +167,13 @@ class TransactionCalls:
         await call.answer_json(JointCommitAnswer(transactions=answers))
 
     async def abort(self, call: Call) -> None:
-        """``POST /v1/transactions/{transaction}:abort``."""
-        transaction = transaction_in_path(call)
-        await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT))
+        """``POST /v1/transactions/{name or transaction}:abort``."""
+        text = call.parameters["transaction"]
+        transaction, reason = _transaction_or_none(text), EndReason.CLIENT
+        if transaction is None:
+            # A client aborts its transaction by id, an operator that of a producer by name.
+            (transaction, _), reason = await self._find(call), EndReason.OPERATOR
+        await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT, reason))
 
     async def list_all(self, call: Call) -> None:
         """``GET /v1/transactions``."""
@@ -220,13 +225,14 @@ class TransactionCalls:
             authorize(call.access, record)
         else:
             call.access.require(Operation.DELETE, Kind.PRODUCER, name)
-        request = Decide(transaction.epoch, Outcome.ABORT, EndReason.OPERATOR)
-        decided = await self._broker.transactions.decide(transaction.producer_id, request, lambda _: None)
-        await call.answer_json(_answer(transaction, decided))
+        await self._broker.transactions.forget(transaction.producer_id)
+        await call.answer(HTTPStatus.NO_CONTENT, [])
 
     async def of_partition(self, call: Call, replica: LeaderReplica) -> None:
         """``GET /v1/topics/{topic}/partitions/{partition}/transactions``."""
         looks = self._broker.transactions.looks
+        opened = list(replica.open_transactions())
+        timeouts = await self._broker.transactions.timeouts_ms({producer_id for producer_id, _, _ in opened})
         await call.answer_json(
             PartitionTransactions(
                 last_stable_offset=replica.last_stable_offset,
@@ -236,8 +242,9 @@ class TransactionCalls:
                         transaction=str(TransactionId(producer_id, epoch)),
                         first_offset=first_offset,
                         age_seconds=round(looks.age_seconds(replica, producer_id, first_offset), 3),
+                        timeout_ms=timeouts.get(producer_id),
                     )
-                    for producer_id, epoch, first_offset in replica.open_transactions()
+                    for producer_id, epoch, first_offset in opened
                 ],
             )
         )
@@ -278,9 +285,9 @@ class TransactionCalls:
         transactions = self._broker.transactions
         producer_id: ProducerId | None
         epoch: ProducerEpoch | None = None
-        try:
-            producer_id, epoch = parse_transaction_id(text)
-        except ProblemError:
+        if (transaction := _transaction_or_none(text)) is not None:
+            producer_id, epoch = transaction
+        else:
             producer_id = await transactions.find(text)
         record = None if producer_id is None else await transactions.standing(producer_id)
         if producer_id is None or record is None or (epoch is not None and epoch > record.epoch):
@@ -326,6 +333,14 @@ class TransactionCalls:
 def transaction_in_path(call: Call) -> TransactionId:
     """Return the transaction in the path. Raises `malformed_request`."""
     return parse_transaction_id(call.parameters["transaction"])
+
+
+def _transaction_or_none(text: str) -> TransactionId | None:
+    """Return the transaction with an id such as `17.4`; None for another text, which is the name of a producer."""
+    try:
+        return parse_transaction_id(text)
+    except ProblemError:
+        return None
 
 
 def _answer(transaction: TransactionId, decided: Decided) -> DecidedTransaction:

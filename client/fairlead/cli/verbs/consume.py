@@ -13,29 +13,40 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead import Consumer, ConsumerBatch, Record, TopicPartition
-from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Encoding, EncodingOption, TopicName
+from fairlead.cli.options import (
+    BOOTSTRAP_DEFAULT,
+    Bootstrap,
+    Encoding,
+    EncodingOption,
+    IsolationOption,
+    TopicName,
+)
 from fairlead.cli.records.positions import Position, PositionError, ReadRange, read_range
 from fairlead.cli.records.record_format import FormatError, PrintedRecord, printer
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, run
 from fairlead.timestamps import datetime_of
 from fairlead_api.bodies.payload_texts import json_line
+from fairlead_api.bodies.requests import Isolation
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_api.timestamps import format_timestamp
 
 Line = Callable[[PrintedRecord], bytes]
 
 
+OffsetOption = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--offset",
+        help="start or earliest, end or latest, an offset, -N for the last N, @time or @time:time.",
+    ),
+]
+
+
 def consume(
     topic: TopicName,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="The same as -o start.")] = False,
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "-o",
-            "--offset",
-            help="start or earliest, end or latest, an offset, -N for the last N, @time or @time:time.",
-        ),
-    ] = None,
+    offset: OffsetOption = None,
     count: Annotated[
         int | None, typer.Option("-n", "--count", min=1, help="Stop after this many records.")
     ] = None,
@@ -58,6 +69,7 @@ def consume(
             "-g", "--group", help="Join this group, share its partitions, and commit printed records."
         ),
     ] = None,
+    isolation: IsolationOption = "read_uncommitted",
     encoding: EncodingOption = Encoding.UTF8,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
 ) -> None:
@@ -70,6 +82,8 @@ def consume(
     Example: fairlead consume orders --from-beginning -e -f '%k %v\n'
 
     Example: fairlead consume orders -g billing --from-beginning -n 100
+
+    Example: fairlead consume orders --isolation read_committed --from-beginning -e
     """
     try:
         whole = _range(offset, from_beginning=from_beginning)
@@ -77,13 +91,14 @@ def consume(
     except (PositionError, FormatError) as error:
         fail_usage(str(error))
     if group is None:
-        reading = _print_records(bootstrap, topic, partition, whole, exit_at_end, count, line)
+        reading = _print_records(bootstrap, topic, partition, whole, exit_at_end, count, line, isolation)
     elif partition is not None:
         fail_usage("--partition reads without a group; in a group the members share the partitions")
     elif whole.stop is not None or whole.start.kind not in ("earliest", "latest"):
         fail_usage("in a group, -o must be start or end; `fairlead group reset` moves the offsets of a group")
     else:
-        reading = _print_as_member(bootstrap, group, topic, whole.start.kind, exit_at_end, count, line)
+        start = whole.start.kind
+        reading = _print_as_member(bootstrap, group, topic, start, exit_at_end, count, line, isolation)
     run(reading, is_endless=True)
 
 
@@ -157,9 +172,10 @@ async def _print_records(
     exit_at_end: bool,
     count: int | None,
     line: Line,
+    isolation: Isolation,
 ) -> None:
     left = count
-    async with Consumer(bootstrap, retry_timeout=RETRY_TIMEOUT) as consumer:
+    async with Consumer(bootstrap, isolation=isolation, retry_timeout=RETRY_TIMEOUT) as consumer:
         chosen = [] if partition is None else [TopicPartition(topic, PartitionIndex(partition))]
         await consumer.assign(chosen, topic=topic if partition is None else None)
         until = await _seek(consumer, whole, exit_at_end)
@@ -182,6 +198,7 @@ async def _print_as_member(
     exit_at_end: bool,
     count: int | None,
     line: Line,
+    isolation: Isolation,
 ) -> None:
     from fairlead.cli.group_reading import GroupReading
 
@@ -191,7 +208,7 @@ async def _print_as_member(
         sys.stdout.buffer.flush()
         return batch.next_offset if len(records) == len(batch) else records[-1].offset + 1
 
-    reading = GroupReading(bootstrap, group, topic, start, print_batch)
+    reading = GroupReading(bootstrap, group, topic, start, print_batch, isolation)
     await reading.run(count=count, exit_at_end=exit_at_end)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 import typer
 
 from fairlead import Admin
-from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, IsolationOption, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
 from fairlead_api.bodies.group_answers import (
@@ -101,18 +101,22 @@ def describe(
 
 @app.command("lag")
 def lag(
-    name: GroupName, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+    name: GroupName,
+    isolation: IsolationOption = "read_uncommitted",
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Show the lag of a group in records and seconds, by partition.
 
-    The lag in seconds is the age of the first unread record of a partition.
+    The lag in seconds is the age of the first unread record of a partition. With --isolation read_committed, the lag
+    ends before the first record of an open transaction.
 
     Example: fairlead group lag billing
     """
 
     async def work() -> LagAnswer:
         async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
-            return await admin.group_lag(name)
+            return await admin.group_lag(name, isolation=isolation)
 
     found = run(work())
     if output is OutputFormat.TABLE:

@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import typer
 
-from fairlead import Admin
+from fairlead import Admin, TopicPartition
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
-from fairlead.cli.printing import ids_of, print_document, print_done, print_rows
+from fairlead.cli.printing import ids_of, print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
 from fairlead_api.bodies.cleaning import PartitionCleaning, ReplicaCleaning
 from fairlead_api.bodies.operations import (
@@ -20,6 +20,8 @@ from fairlead_api.bodies.operations import (
     ReplicaDigest,
     ReplicaProgress,
 )
+from fairlead_api.bodies.transactions import PartitionTransactions
+from fairlead_api.identifiers import PartitionIndex
 
 app = typer.Typer(no_args_is_help=True, help="Move partitions, elect leaders, clean logs, accept damage.")
 LOOK_SECONDS: Final = 0.2
@@ -249,6 +251,35 @@ def _cleaning_cells(found: PartitionCleaning, replica: ReplicaCleaning) -> tuple
         if last is None
         else f"{last.outcome} at {last.ended_at}, {last.dropped_records} dropped",
     )
+
+
+@app.command("transactions")
+def transactions(
+    name: TopicName,
+    number: Partition,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the open transactions of a partition, oldest first, and the offset at which committed readers stop.
+
+    Example: fairlead partition transactions orders 0
+    """
+
+    async def work() -> PartitionTransactions:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.partition_transactions(TopicPartition(name, PartitionIndex(number)))
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    print_pairs({"last stable offset": found.last_stable_offset, "high watermark": found.high_watermark})
+    if found.items:
+        typer.echo()
+        rows = [
+            (each.transaction, each.first_offset, each.age_seconds, each.timeout_ms) for each in found.items
+        ]
+        print_rows(["TRANSACTION", "FIRST OFFSET", "AGE S", "TIMEOUT MS"], rows)
 
 
 @app.command("digest")

@@ -61,21 +61,45 @@ class Target:
     compression: str
     report: Literal["words", "json"] | None
     """Format in which partition and offsets of stored records are printed; with None, no offsets are printed."""
+    transactional: str | bool = False
+    """Name of the producer, or True without a name, if all records are sent in one transaction."""
+    transaction_timeout: str = "1m"
+
+
+TransactionOption = Annotated[
+    bool, typer.Option("--transaction", help="Send all records in one transaction, or none.")
+]
+ProducerName = Annotated[
+    str | None,
+    typer.Option(
+        "--name", help="With --transaction: name of the producer, which fences earlier ones of the name."
+    ),
+]
+TransactionTimeout = Annotated[
+    str, typer.Option("--transaction-timeout", help="With --transaction: time until its end at the latest.")
+]
+HeaderOption = Annotated[
+    list[str] | None,
+    typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header of every record; repeatable."),
+]
+LineFormat = Annotated[
+    str | None, typer.Option("-f", "--format", help="How a line is split, such as '%k %v\\n'.")
+]
+KeySeparator = Annotated[
+    str | None, typer.Option("--key-separator", help="Text between key and value in each line.")
+]
+KeyColumn = Annotated[
+    str | None, typer.Option("--key-column", help="With --file: column or member that is the key.")
+]
+AcksOption = Annotated[Acknowledgement, typer.Option("--acks", help="Acknowledgement to wait for.")]
 
 
 def produce(
     topic: TopicName,
     key: Annotated[str | None, typer.Option("-k", "--key", help="Key of every record.")] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("-H", "--header", metavar="NAME:VALUE", help="A header of every record; repeatable."),
-    ] = None,
-    line_format: Annotated[
-        str | None, typer.Option("-f", "--format", help="How a line is split, such as '%k %v\\n'.")
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option("--key-separator", help="Text between key and value in each line.")
-    ] = None,
+    header: HeaderOption = None,
+    line_format: LineFormat = None,
+    key_separator: KeySeparator = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -83,16 +107,15 @@ def produce(
             help="Load .parquet, .arrow(s), .csv, .ndjson or .jsonl (the last three also .gz, .zip), not stdin.",
         ),
     ] = None,
-    key_column: Annotated[
-        str | None, typer.Option("--key-column", help="With --file: column or member that is the key.")
-    ] = None,
-    acks: Annotated[Acknowledgement, typer.Option("--acks", help="Acknowledgement to wait for.")] = (
-        Acknowledgement.ALL
-    ),
+    key_column: KeyColumn = None,
+    acks: AcksOption = Acknowledgement.ALL,
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Partition to write to.")
     ] = None,
     compression: Annotated[Compression, typer.Option("--compression", help="Codec.")] = Compression.NONE,
+    transaction: TransactionOption = False,
+    name: ProducerName = None,
+    transaction_timeout: TransactionTimeout = "1m",
     encoding: EncodingOption = Encoding.UTF8,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print partition and offsets.")] = False,
     output: Annotated[
@@ -105,10 +128,19 @@ def produce(
     Rows of a file become JSON objects. Rows of a Parquet or Arrow file with a binary column `value` are records, with
     optional columns `key` and `headers`. Without -v or --output, only errors are printed.
 
+    With --transaction, readers of committed records see all records or none; after an error or Ctrl-C, none.
+
     Example: fairlead produce orders --key-separator : < orders.txt
+
+    Example: fairlead produce orders --transaction --file orders.parquet
     """
-    report = _format_of(verbose=verbose, output=output)
-    target = Target(bootstrap, topic, partition, acks.value, compression.value, report)
+    report, transactional = (
+        _format_of(verbose=verbose, output=output),
+        _transactional(transaction, name, acks),
+    )
+    target = Target(
+        bootstrap, topic, partition, acks.value, compression.value, report, transactional, transaction_timeout
+    )
     headers = _headers(header or [])
     if file is not None:
         if key is not None or line_format is not None or key_separator is not None:
@@ -122,6 +154,17 @@ def produce(
     except FormatError as error:
         fail_usage(str(error))
     _send_lines(target, parse, headers)
+
+
+def _transactional(is_transaction: bool, name: str | None, acks: Acknowledgement) -> str | bool:
+    """Return the producer's name, True for a transaction without a name, or False without a transaction."""
+    if not is_transaction:
+        if name is not None:
+            fail_usage("--name requires --transaction")
+        return False
+    if acks is not Acknowledgement.ALL:
+        fail_usage("--transaction requires --acks all")
+    return name or True
 
 
 def _format_of(*, verbose: bool, output: str | None) -> Literal["words", "json"] | None:
@@ -190,7 +233,9 @@ class Acknowledgements:
 
     @property
     def summary(self) -> str:
-        """Number of delivered records, followed by `sent` or `stored` depending on the acknowledgement."""
+        """Number of delivered records, and whether they were sent, stored or aborted."""
+        if self._target.transactional is not False:
+            return "no record is visible to readers of committed records, because the transaction is aborted"
         word = "sent" if self._target.acks == Acknowledgement.NONE else "stored"
         return f"{self.records} record{'s are' if self.records != 1 else ' is'} {word}"
 
@@ -238,31 +283,47 @@ def _print_line(stored: BatchMetadata, record_count: int) -> None:
 
 
 async def _send(target: Target, source: Source, headers: list[tuple[str, bytes]]) -> None:
+    async with Producer(
+        target.bootstrap,
+        acks=target.acks,
+        compression=target.compression,
+        transactional=target.transactional,
+        transaction_timeout=target.transaction_timeout,
+        retry_timeout=RETRY_TIMEOUT,
+    ) as producer:
+        if target.transactional is False:
+            await _send_all(producer, target, source, headers)
+        else:
+            async with producer.transaction():
+                await _send_all(producer, target, source, headers)
+
+
+async def _send_all(
+    producer: Producer, target: Target, source: Source, headers: list[tuple[str, bytes]]
+) -> None:
     acknowledgements = Acknowledgements(target)
     at_once = target.report is not None or sys.stdin.isatty()
-    async with Producer(
-        target.bootstrap, acks=target.acks, compression=target.compression, retry_timeout=RETRY_TIMEOUT
-    ) as producer:
-        line_bytes_max = await _open(producer, target)
-        try:
-            async for chunk in source(line_bytes_max):
-                records = _with_headers(chunk, headers)
-                acknowledgements.add(await producer.send_batch(target.topic, records, target.partition))
-                await acknowledgements.settle(0 if at_once else CHUNKS_IN_FLIGHT)
-            await acknowledgements.settle()
-        except (FileError, FormatError) as error:
-            await acknowledgements.settle()
-            message = f"{error}; {acknowledgements.summary}"
-            raise type(error)(message) from error
-        except (FairleadError, asyncio.CancelledError):
-            await _settle_rest(acknowledgements)
-            raise
+    line_bytes_max = await _open(producer, target)
+    try:
+        async for chunk in source(line_bytes_max):
+            records = _with_headers(chunk, headers)
+            acknowledgements.add(await producer.send_batch(target.topic, records, target.partition))
+            await acknowledgements.settle(0 if at_once else CHUNKS_IN_FLIGHT)
+        await acknowledgements.settle()
+    except (FileError, FormatError) as error:
+        await acknowledgements.settle()
+        message = f"{error}; {acknowledgements.summary}"
+        raise type(error)(message) from error
+    except (FairleadError, asyncio.CancelledError):
+        await _settle_rest(acknowledgements, target)
+        raise
 
 
-async def _settle_rest(acknowledgements: Acknowledgements) -> None:
+async def _settle_rest(acknowledgements: Acknowledgements, target: Target) -> None:
     with suppress(FairleadError):
         await acknowledgements.settle()
-    typer.echo(f"{acknowledgements.summary}; records read after them are not acknowledged", err=True)
+    rest = "; records read after them are not acknowledged" if target.transactional is False else ""
+    typer.echo(f"{acknowledgements.summary}{rest}", err=True)
 
 
 async def _open(producer: Producer, target: Target) -> int:

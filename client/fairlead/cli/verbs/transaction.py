@@ -1,21 +1,30 @@
-"""`fairlead transaction`: list, describe and abort transactions of producers."""
+"""`fairlead transaction`: list, describe and abort transactions of producers, and find hanging transactions."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from msgspec import to_builtins
 
-from fairlead import Admin
+from fairlead import Admin, TopicPartition
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, is_terminal, run
 from fairlead_api.bodies.transactions import (
+    TIMEOUT_MS_DEFAULT,
     DecidedTransaction,
     NamedPartitions,
+    PartitionTransaction,
     TransactionDescription,
 )
+
+PARTITIONS_AT_ONCE: Final = 20
+"""Number of partitions whose leaders are asked at the same time."""
+HANGING_SECONDS: Final = 60
+"""Seconds after its timeout at which an open transaction hangs."""
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions of producers.")
 TransactionName = Annotated[
@@ -37,17 +46,26 @@ def list_transactions(
         bool,
         typer.Option("--unfinished", help="Only producers with commits that partitions have not confirmed."),
     ] = False,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Only producers with a transaction that is open in a partition.")
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """List the producers with transactions, each with its newest transaction.
+
+    --open asks the leader of every partition.
 
     Example: fairlead transaction list --unfinished
     """
 
     async def work() -> list[TransactionDescription]:
         async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
-            return await admin.list_transactions(name, unfinished=unfinished)
+            listed = await admin.list_transactions(name, unfinished=unfinished)
+            if not is_open:
+                return listed
+            opened = {_producer_id(each.transaction) for _, each in await _open_transactions(admin, None)}
+            return [each for each in listed if _producer_id(each.transaction) in opened]
 
     found = run(work())
     if output is OutputFormat.TABLE:
@@ -136,6 +154,73 @@ def abort(
 
     done = run(work())
     print_done(f"aborted transaction {done.transaction}", {"transaction": done.transaction}, output)
+
+
+@app.command("hanging")
+def hanging(
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only partitions of this topic.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the transactions that are open in a partition for a minute longer than their timeout.
+
+    Such a transaction should have ended: its partition may have no leader, too few in-sync replicas, or no connection
+    to the coordination store. The exit code is 1 if a transaction hangs. The leader of every partition is asked.
+
+    Example: fairlead transaction hanging --topic orders
+    """
+
+    async def work() -> list[tuple[TopicPartition, PartitionTransaction]]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return [each for each in await _open_transactions(admin, topic) if _hangs(each[1])]
+
+    found = run(work())
+    if output is OutputFormat.TABLE:
+        rows = [
+            (
+                each.transaction,
+                place.topic,
+                place.partition,
+                each.first_offset,
+                each.age_seconds,
+                each.timeout_ms,
+            )
+            for place, each in found
+        ]
+        print_rows(["TRANSACTION", "TOPIC", "PARTITION", "FIRST OFFSET", "AGE S", "TIMEOUT MS"], rows)
+    else:
+        documents = [
+            {"topic": place.topic, "partition": place.partition, **to_builtins(each)} for place, each in found
+        ]
+        print_document(documents, output)
+    if found:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+async def _open_transactions(
+    admin: Admin, topic: str | None
+) -> list[tuple[TopicPartition, PartitionTransaction]]:
+    """Return the open transactions of all partitions, or of one topic's partitions."""
+    topics = await admin.list_topics() if topic is None else [await admin.describe_topic(topic)]
+    places = [TopicPartition(each.name, number) for each in topics for number in range(each.partitions)]
+    found = []
+    for at in range(0, len(places), PARTITIONS_AT_ONCE):
+        part = places[at : at + PARTITIONS_AT_ONCE]
+        answers = await asyncio.gather(*map(admin.partition_transactions, part))
+        found += [(place, each) for place, answer in zip(part, answers, strict=True) for each in answer.items]
+    return found
+
+
+def _hangs(each: PartitionTransaction) -> bool:
+    """Return whether a transaction is open for a minute longer than its timeout; one without a record should end."""
+    timeout_ms = TIMEOUT_MS_DEFAULT if each.timeout_ms is None else each.timeout_ms
+    return each.age_seconds > timeout_ms / 1000 + HANGING_SECONDS
+
+
+def _producer_id(transaction: str) -> str:
+    return transaction.partition(".")[0]
 
 
 def _last(found: TransactionDescription) -> str:
