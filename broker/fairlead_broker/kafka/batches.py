@@ -69,6 +69,7 @@ _CONTROL: Final = 1 << 5
 _CLIENT_ATTRIBUTES: Final = _CODEC_MASK | _APPEND_TIME | _TRANSACTIONAL
 _EPOCH_MAX: Final = 2**15 - 1
 _NO_PRODUCER: Final = (-1, -1, -1)
+_NO_TIMESTAMP_MS: Final = -1
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _CONTROL_VALUE: Final = struct.Struct(">hi")
 _STORED_CODECS: Final = {
@@ -207,6 +208,25 @@ def to_kafka(batch: Buffer, *, zstd: bool = True) -> bytes | bytearray:
         compress = compress_lz4 if codec == KafkaCodec.LZ4 else compress_zstd
         records = bytearray(KAFKA_HEADER_BYTES) + compress(memoryview(records))
     return _framed(records, header, codec, base_ms)
+
+
+def empty(base_offset: int, last_offset: int, leader_epoch: int) -> bytes:
+    """Return a Kafka batch without records, which covers offsets that a reader of committed records must skip."""
+    packed = bytearray(
+        _HEADER.pack(
+            base_offset,
+            KAFKA_HEADER_BYTES - _LENGTH_STOP,
+            leader_epoch,
+            MAGIC,
+            0,
+            0,
+            last_offset - base_offset,
+            *(_NO_TIMESTAMP_MS, _NO_TIMESTAMP_MS),
+            *_NO_PRODUCER,
+            0,
+        )
+    )
+    return bytes(_sealed(packed))
 
 
 def translate(
@@ -365,6 +385,11 @@ def _framed(
         *producer,
         header.record_count if count is None else count,
     )
+    return _sealed(packed)
+
+
+def _sealed(packed: bytearray) -> bytearray:
+    """Write the checksum of a batch into it."""
     _CRC.pack_into(packed, _CRC_AT, checksum(packed, _ATTRIBUTES_AT, len(packed)))
     return packed
 

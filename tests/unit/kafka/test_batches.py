@@ -30,7 +30,7 @@ from fairlead_api.batch.rewritten_batches import Cover, encode_rewritten
 from fairlead_api.batch.validation import UNLIMITED_US, ValidationLimits, validate_produced
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
-from fairlead_broker.kafka.batches import BatchRefusal, from_kafka, is_costly, to_kafka, translate
+from fairlead_broker.kafka.batches import BatchRefusal, empty, from_kafka, is_costly, to_kafka, translate
 from fairlead_broker.kafka.codecs import SNAPPY_BLOCKS_MAX, KafkaCodec
 from refusals import raises, refuses
 
@@ -252,6 +252,15 @@ def test_an_emptied_batch_covers_its_offsets() -> None:
     assert batch.validate_crc()
     assert (list(batch), batch.base_offset, batch.next_offset) == ([], 10, 15)
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 1, 9)
+
+
+@READERS
+def test_skipped_offsets_are_covered_by_an_empty_batch(reader: Read) -> None:
+    """A batch of no records leads a reader past the offsets that it must skip."""
+    batch = reader(empty(10, 14, 3))
+
+    assert batch.validate_crc()
+    assert (list(batch), batch.base_offset, batch.next_offset) == ([], 10, 15)
 
 
 @pytest.mark.parametrize("kind", list(MarkerKind))

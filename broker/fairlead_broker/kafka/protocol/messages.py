@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Protocol
 
 from kafka.protocol.admin import (
@@ -43,6 +44,12 @@ from kafka.protocol.producer import (
 )
 
 from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
+from fairlead_broker.kafka.protocol.request_walk import (
+    DATA_ELEMENTS_MAX,
+    ELEMENTS_MAX,
+    RequestShape,
+    UnboundedRequest,
+)
 
 __all__ = [
     "MESSAGES",
@@ -102,6 +109,7 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
 }
 """Classes of the requests and the responses of each API."""
+_DATA_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
 
 
@@ -126,11 +134,21 @@ class Response(Protocol):
 def decode_request(api: Api, version: int, body: memoryview) -> Any:
     """Return the request in the bytes after a request header. Raises UndecodableError."""
     try:
+        _shape(api.key, version).check(body, DATA_ELEMENTS_MAX if api.key in _DATA_APIS else ELEMENTS_MAX)
+    except UnboundedRequest as error:
+        message = f"{api.name} {version} is out of bounds: {error}"
+        raise UndecodableError(message) from error
+    try:
         return MESSAGES[api.key][0].decode(body, version=version)
     except Exception as error:
         # The library's readers raise whatever the bytes provoke: struct.error, IndexError, UnicodeDecodeError, ...
         message = f"{api.name} {version} cannot be decoded: {type(error).__name__}"
         raise UndecodableError(message) from error
+
+
+@cache
+def _shape(key: ApiKey, version: int) -> RequestShape:
+    return RequestShape(MESSAGES[key][0].json, version)
 
 
 def encode_response(
