@@ -35,6 +35,8 @@ SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
 """Environment variable with the time limit of a part, which the option `--seconds` sets."""
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"
 REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
+KAFKA_REQUEST_MUTATIONS: Final = "tests/fuzz/kafka_request_mutations.py"
+NATIVE_MUTATIONS: Final = "tests/fuzz/native_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
 
@@ -167,6 +169,16 @@ def wire_fuzz(share: float) -> Outcome:
     for name, further in (("open", ()), ("closed", ("--stranger",))):
         arguments = ("--inputs", inputs, "--seed", str(_seed()), *_seconds(), *further)
         code, reports[name] = _run(WIRE_MUTATIONS, *arguments)
+        passed &= code == 0
+    return passed, reports
+
+
+def kafka_fuzz(share: float) -> Outcome:
+    """Decode 5 million mutated Kafka requests; pass 5 million to the native module under the address sanitizer."""
+    passed, reports, mutants = True, {}, str(_count(5_000_000, share))
+    programs = {"requests": (KAFKA_REQUEST_MUTATIONS,), "native module": (NATIVE_MUTATIONS, "--sanitize")}
+    for name, (program, *further) in programs.items():
+        code, reports[name] = _run(program, "--mutants", mutants, "--seed", str(_seed()), *further)
         passed &= code == 0
     return passed, reports
 
@@ -308,6 +320,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
+    "kafka-fuzz": kafka_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,
     "overload": overload,
