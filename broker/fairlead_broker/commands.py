@@ -19,7 +19,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn
 
@@ -42,6 +42,8 @@ time of a start."""
 _ANY_PORT = "127.0.0.1:0"
 _STORE = "coordination.sqlite"
 _FOLDER = "broker-"
+_CONSOLE_DISTANCE = 60
+"""Number of ports from the first broker's to the console's: 9520 and 9580."""
 _SECURED_FOLDER = "security"
 """Folder with the certificates and the token of a cluster that was started with --secure."""
 
@@ -136,6 +138,14 @@ Superusers = Annotated[
 AdminTokenFile = Annotated[
     Path | None,
     typer.Option(help="File with the token of user:admin; created with a new token if it is missing."),
+]
+Console = Annotated[
+    bool | None,
+    typer.Option(
+        "--console/--no-console",
+        help="Also start the console, 60 ports above the first broker.",
+        show_default="--console, unless --secure or --output json is given",
+    ),
 ]
 Output = Annotated[
     Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
@@ -246,11 +256,13 @@ def dev_up(
             metavar="HOST:PORT", help="Serve clients of Kafka's protocol, too, beginning at this address."
         ),
     ] = None,
+    console: Console = None,
     output: Output = "table",
 ) -> None:
     """Start a whole local cluster in this process. Producing to an unknown topic creates it.
 
-    With --secure, certificates and the token of an administrator are created in the data directory.
+    With --secure, certificates and the token of an administrator are created in the data directory. The console needs
+    the extra `console`.
 
     Example: fairlead dev up
 
@@ -281,7 +293,9 @@ def dev_up(
             )
             for number, folder in enumerate(folders[1:], start=1)
         ]
-        _run(settings, None if brokers == 1 else data / _STORE, output, is_secured=secure)
+        is_shown = console or (console is None and output == "table" and not secure)
+        place = _beside(first.listen[0], max(_CONSOLE_DISTANCE, 10 * brokers)) if is_shown else None
+        _run(settings, None if brokers == 1 else data / _STORE, output, is_secured=secure, console=place)
 
 
 def cluster_move_coordination(
@@ -435,7 +449,14 @@ def _wrong_with(error: ErrorDetails) -> str:
     return error["msg"].removeprefix("Value error, ")
 
 
-def _run(brokers: list[BrokerSettings], store: Path | None, output: str, *, is_secured: bool = False) -> None:
+def _run(
+    brokers: list[BrokerSettings],
+    store: Path | None,
+    output: str,
+    *,
+    is_secured: bool = False,
+    console: str | None = None,
+) -> None:
     import structlog
 
     from fairlead_api.process_memory import keep_freed_memory
@@ -447,7 +468,7 @@ def _run(brokers: list[BrokerSettings], store: Path | None, output: str, *, is_s
     gc.set_threshold(*STARTING_THRESHOLDS)
     set_up_logging(brokers[0].log_format, brokers[0].log_level)
     set_up_export(structlog.get_logger("fairlead"))
-    code = uvloop.run(_serve(brokers, store, output, is_secured=is_secured))
+    code = uvloop.run(_serve(brokers, store, output, is_secured=is_secured, console=console))
     if code:
         raise typer.Exit(code)
 
@@ -459,10 +480,10 @@ def _raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str, *, is_secured: bool) -> int:
+async def _serve(
+    brokers: list[BrokerSettings], store: Path | None, output: str, *, is_secured: bool, console: str | None
+) -> int:
     """Serve until SIGTERM, SIGINT or a failure; return the exit code."""
-    import structlog
-
     from fairlead_broker.certificates.material import MaterialRefused
     from fairlead_broker.coordination.protocol import CoordinationError
     from fairlead_broker.log import LogError
@@ -499,12 +520,31 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str,
     gc.set_threshold(*SERVING_THRESHOLDS)
     if any(settings.tls or settings.peer_tls for settings in brokers):
         loop.add_signal_handler(signal.SIGHUP, running.look_at_certificates)
-    _announce(running.brokers, brokers, output, is_secured=is_secured)
     failing = loop.create_task(running.wait_failed(), name="failure")
     try:
-        await _either(stopped, failing)
+        async with AsyncExitStack() as stack:
+            if output == "table":
+                _announce(running.brokers, brokers, output, is_secured=is_secured)
+            # The console starts in a separate task, so that a signal can interrupt its start.
+            opening = loop.create_task(_console(stack, running.brokers[0], console), name="console")
+            await _either(stopped, failing, opening)
+            if not opening.done():
+                opening.cancel()
+                await _either(opening)
+            elif output == "json":
+                _announce(running.brokers, brokers, output, is_secured=is_secured, console=opening.result())
+            elif opening.result() is not None:
+                typer.echo(f"console: {opening.result()}")
+            await _either(stopped, failing)
     finally:
         await running.stop()
+    return _ended(failing)
+
+
+def _ended(failing: asyncio.Task[BaseException]) -> int:
+    """Report the failure of a broker, if there was one; return the exit code."""
+    import structlog
+
     if failing.done():
         failure = failing.result()
         structlog.get_logger("fairlead").error("broker failed", reason=str(failure), exc_info=failure)
@@ -512,6 +552,19 @@ async def _serve(brokers: list[BrokerSettings], store: Path | None, output: str,
         return FAILED_EXIT
     failing.cancel()
     return 0
+
+
+async def _console(stack: AsyncExitStack, broker: RunningBroker, listen: str | None) -> str | None:
+    """Start the console and return its address, or None if it cannot start or is not wanted."""
+    from fairlead_broker.console_process import is_installed, running_console
+    from fairlead_broker.wiring.start import data_url
+
+    if listen is None:
+        return None
+    if not is_installed():
+        typer.echo("console: not installed, it comes with: pip install 'fairlead[console]'", err=True)
+        return None
+    return await stack.enter_async_context(running_console(data_url(broker.addresses), listen))
 
 
 async def _start(brokers: list[BrokerSettings], store: Path | None) -> RunningBroker | LocalCluster:
@@ -535,7 +588,12 @@ def _resolve(stopped: asyncio.Future[None]) -> None:
 
 
 def _announce(
-    running: Sequence[RunningBroker], brokers: list[BrokerSettings], output: str, *, is_secured: bool
+    running: Sequence[RunningBroker],
+    brokers: list[BrokerSettings],
+    output: str,
+    *,
+    is_secured: bool,
+    console: str | None = None,
 ) -> None:
     """Announce that all brokers serve: print exactly one JSON object, or human-readable lines."""
     from fairlead_broker.wiring.start import data_url
@@ -555,6 +613,8 @@ def _announce(
         files = {"ca_file": str(tls / "ca.crt"), "token_file": str(brokers[0].admin_token_file)}
     if output == "json":
         document = {"cluster_id": running[0].broker.entry.cluster.cluster_id, "brokers": found, **files}
+        if console is not None:
+            document["console"] = console
         typer.echo(json.dumps(document))
         return
     if len(found) == 1:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
-from typing import Annotated, Final
+import sys
+from typing import Annotated, Final, Literal
 
 import typer
 import uvicorn
@@ -25,6 +27,12 @@ def console(
         str,
         typer.Option(metavar="HOST:PORT", envvar="FAIRLEAD_CONSOLE_LISTEN", help="Address for browsers."),
     ] = LISTEN_DEFAULT,
+    output: Annotated[
+        Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
+    ] = "table",
+    until_end_of_input: Annotated[
+        bool, typer.Option("--until-end-of-input", help="Stop at the end of standard input.", hidden=True)
+    ] = False,
     read_only: Annotated[
         bool, typer.Option("--read-only", envvar="FAIRLEAD_CONSOLE_READ_ONLY", help="Refuse every change.")
     ] = False,
@@ -38,12 +46,12 @@ def console(
     except SettingsError as error:
         fail_usage(str(error))
     settings = ConsoleSettings(bootstrap=bootstrap, host=host, port=port, read_only=read_only)
-    code = asyncio.run(_serve(settings))
+    code = asyncio.run(_serve(settings, is_json=output == "json", until_end_of_input=until_end_of_input))
     if code:
         raise typer.Exit(code)
 
 
-async def _serve(settings: ConsoleSettings) -> int:
+async def _serve(settings: ConsoleSettings, *, is_json: bool, until_end_of_input: bool) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -54,6 +62,7 @@ async def _serve(settings: ConsoleSettings) -> int:
         )
         return ExitCode.FAILED
     host = f"[{settings.host}]" if family is socket.AF_INET6 else settings.host
+    address = f"http://{host}:{listener.getsockname()[1]}/"
     server = _Server(
         uvicorn.Config(
             application(settings),
@@ -65,11 +74,15 @@ async def _serve(settings: ConsoleSettings) -> int:
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         ),
-        f"fairlead console: http://{host}:{listener.getsockname()[1]}/ shows {settings.bootstrap}",
+        json.dumps({"console": address, "bootstrap": settings.bootstrap})
+        if is_json
+        else f"fairlead console: {address} shows {settings.bootstrap}",
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)
+    if until_end_of_input:
+        loop.add_reader(sys.stdin, server.stop)
     await server.serve(sockets=[listener])
     return ExitCode.OK if server.started else ExitCode.FAILED
 
