@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,6 +22,7 @@ from fairlead_api.identifiers import (
 )
 from fairlead_broker.compaction.removal import Copying, copying
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
+from fairlead_broker.log.copies import first_offsets
 from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.quorum import in_sync, relied_on
@@ -155,7 +157,8 @@ class FollowerReplica:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
             return self._step(Diverged(epoch, end, self.log.end_offset_for_epoch(epoch)))
         self._leader_removed = result.removed
-        how = copying(self.log.end_offset, self.log.cleaning.removed, result.removed)
+        end = self.log.end_offset
+        how = copying(end, self.log.cleaning.removed, result.removed, _cut_to(end, result))
         if how is Copying.COPY_AGAIN and not self._is_eligible:
             if self.log.end_offset > self.log.log_start_offset:
                 self._shared.copied_again()
@@ -332,6 +335,16 @@ class FollowerReplica:
                     self._report(self, offset)
             case _:
                 work.append(effect)
+
+
+def _cut_to(end_offset: Offset, result: ReplicaFetchResult) -> Offset | None:
+    """Return the base offset of an answer's first batch if the log ends behind it; None for other and bad batches."""
+    data = result.data[0] if result.data else memoryview(b"")
+    if int.from_bytes(data[:8], "little") >= end_offset:
+        return None
+    with suppress(BadCopy, StopIteration):
+        return first_offsets(data)[0]
+    return None
 
 
 def _begin_of(begin: EpochBegin) -> EpochStart:

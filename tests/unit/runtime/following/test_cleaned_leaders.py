@@ -10,6 +10,7 @@ import pytest
 from cleaning_kit import clean_log, committed, newest, roll
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.identifiers import Acks, Offset
+from fairlead_broker.compaction.fates import VERBATIM_BYTES
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.runtime.leading.producing import ProduceItem
 from following_kit import RealFollower, everything, start_following
@@ -111,3 +112,23 @@ async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: 
     await follower.caught_up(2)
 
     assert log.cleaning.removed == 0
+
+
+async def test_a_follower_that_is_cut_before_its_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
+    """A follower has a tombstone, and ends inside a merged batch that lacks it: the deleted key does not come back."""
+    leading, follower = await begun(tmp_path, tasks)
+    await put(leading, b"large", bytes(VERBATIM_BYTES))
+    await put(leading, b"deleted", None)
+    await follower.caught_up(4)
+    log = await away(follower)
+    await put(leading, b"later", b"2")
+    led = await settled(leading, 5)
+    clean_log(led, FIRST_TIME_US)
+    clean_log(led, LATER_US, removal_limit=5)
+    follower.follow(0, await leading.stored(), log)
+    await follower.caught_up(5)
+
+    assert led.cleaning.removed == 4
+    assert newest(committed(log)).keys() == {b"kept", b"large", b"later"}
+    assert everything(log) == everything(led)
+    assert log.cleaning.removed == 4

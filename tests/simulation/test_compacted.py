@@ -1,0 +1,73 @@
+"""Worlds of a compacted partition: no world breaks an invariant, and each dropped rule is found in a recorded world."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from compacted.judge import (
+    DeletesReachReaders,
+    NewestOfEachKeyStays,
+    NoDeletedKeyBack,
+    OffsetsCovered,
+)
+from compacted.switches import SWITCHES
+from compacted.world import run
+from simulator.judge import Liveness, Violation
+
+FOUND: dict[str, tuple[int, type[Violation]]] = {
+    "copy-again": (6, NoDeletedKeyBack),
+    "least-removed": (19, NoDeletedKeyBack),
+    "end-after-cut": (87, NoDeletedKeyBack),
+    "note-removed": (6, NoDeletedKeyBack),
+    "take-removed": (1, Liveness),
+    "horizon": (43, DeletesReachReaders),
+    "epochs-apart": (0, OffsetsCovered),
+    "append-times-apart": (2, NewestOfEachKeyStays),
+    "hash-of-key": (6, NoDeletedKeyBack),
+    "cut-to-merged": (0, Liveness),
+    "synced-segment": (0, OffsetsCovered),
+    "synced-names": (31, OffsetsCovered),
+}
+"""Seed of a world that misses each dropped rule, and the invariant that it violates."""
+MUST_HAPPEN = (
+    "rounds",
+    "cut rounds",
+    "tombstones went",
+    "copied again",
+    "lowered",
+    "cut to a merged batch",
+    "readers",
+    "leaders",
+)
+
+
+@pytest.mark.parametrize(
+    "worlds", [10, pytest.param(1000, marks=[pytest.mark.scenario, pytest.mark.timeout(1800)])]
+)
+def test_no_world_of_a_compacted_partition_breaks_an_invariant(worlds: int) -> None:
+    """Replicas that clean, lose power, are away, are replaced and lead keep the newest record of each key."""
+    verdicts = [run(seed) for seed in range(worlds)]
+    counts: Counter[str] = Counter()
+    for verdict in verdicts:
+        counts.update(verdict.counts)
+
+    assert [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None] == []
+    assert [name for name in MUST_HAPPEN if not counts[name]] == []
+
+
+def test_every_rule_of_cleaning_has_its_world() -> None:
+    """Each switch has a recorded seed."""
+    assert FOUND.keys() == SWITCHES.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FOUND)
+def test_a_dropped_rule_of_cleaning_is_found(name: str) -> None:
+    """The recorded world violates its invariant without the rule."""
+    seed, invariant = FOUND[name]
+    with SWITCHES[name].drop():
+        without = run(seed)
+
+    assert type(without.violation) is invariant
