@@ -15,15 +15,16 @@ from typing import Any, Final, TypeAlias, TypeVar
 from fairlead.blocking import Admin
 from fairlead.blocking.loop_thread import LoopThread
 from fairlead.reading.connection import ReadConnection
+from fairlead_api.bodies.requests import Isolation
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 
 T = TypeVar("T")
-_Key: TypeAlias = "tuple[int, str, float, bool | None, CredentialOptions]"
+_Key: TypeAlias = "tuple[int, str, float, bool | None, CredentialOptions, Isolation]"
 
 _LOCK: Final = threading.Lock()
 # A fork keeps the entries of its parent process, since closing them would disturb the parent's connections.
 _CONNECTIONS: Final[dict[_Key, Connection]] = {}
-_ADMINS: Final[dict[_Key, Admin]] = {}
+_ADMINS: Final[dict[tuple[int, str, float, bool | None, CredentialOptions], Admin]] = {}
 
 
 class Connection:
@@ -35,12 +36,14 @@ class Connection:
         retry_timeout_seconds: float,
         one_address: bool | None,
         credentials: CredentialOptions,
+        isolation: Isolation,
     ) -> None:
         self._thread = LoopThread("fairlead spark")
         self.reads = ReadConnection(
             bootstrap,
             retry_timeout=f"{retry_timeout_seconds}s",
             one_address=one_address,
+            isolation=isolation,
             **credentials.arguments(),
         )
         self._thread.start()
@@ -56,12 +59,15 @@ def connection(
     retry_timeout_seconds: float = 60.0,
     one_address: bool | None = None,
     credentials: CredentialOptions = NO_CREDENTIALS,
+    isolation: Isolation = "read_uncommitted",
 ) -> Connection:
-    """Return this process's connection to a cluster, with these credentials."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials)
+    """Return this process's connection to a cluster, with these credentials and this isolation level."""
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials, isolation)
     with _LOCK:
         if key not in _CONNECTIONS:
-            _CONNECTIONS[key] = Connection(bootstrap, retry_timeout_seconds, one_address, credentials)
+            _CONNECTIONS[key] = Connection(
+                bootstrap, retry_timeout_seconds, one_address, credentials, isolation
+            )
         return _CONNECTIONS[key]
 
 

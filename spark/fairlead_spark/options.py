@@ -11,7 +11,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from fairlead.errors import SettingError
 from fairlead.settings import (
@@ -20,6 +20,7 @@ from fairlead.settings import (
     bootstrap_of,
     one_address_of,
 )
+from fairlead_api.bodies.requests import Isolation
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 from fairlead_spark.option_values import HIDDEN, MISSING, OptionError, take_bool, take_number, take_seconds
 from fairlead_spark.planning import columns
@@ -116,6 +117,7 @@ CREDENTIAL_OPTIONS: Final = (
 )
 """Options for the credentials of a client, for reads and writes."""
 
+ISOLATIONS: Final[tuple[Isolation, ...]] = get_args(Isolation)
 READ_OPTIONS: Final = (
     Option(
         "bootstrap",
@@ -176,6 +178,13 @@ READ_OPTIONS: Final = (
         "",
         "end of the read as with `endingTimestamp`, with a time for each partition",
         "batch",
+    ),
+    Option(
+        "isolation",
+        f"`{'`, `'.join(ISOLATIONS)}`",
+        f"`{ISOLATIONS[0]}`",
+        "whether records of open and aborted transactions are read; with `read_committed`, `latest` is the last stable "
+        "offset",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -279,6 +288,7 @@ class ReadOptions:
     group: str | None = None
     retry_timeout_seconds: float = 60.0
     one_address: bool = False
+    isolation: Isolation = "read_uncommitted"
     credentials: CredentialOptions = NO_CREDENTIALS
 
     @classmethod
@@ -317,6 +327,7 @@ class ReadOptions:
             group=options.get("groupId"),
             retry_timeout_seconds=take_seconds(options, "retryTimeout", default=60.0),
             one_address=take_one_address(options),
+            isolation=_take_isolation(options),
             credentials=take_credentials(options),
         )
 
@@ -366,6 +377,14 @@ def take_bootstrap(options: Mapping[str, str]) -> str:
         return ",".join(bootstrap_of(text))
     except SettingError as error:
         raise OptionError("bootstrap", error.value, error.allowed) from None
+
+
+def _take_isolation(options: Mapping[str, str]) -> Isolation:
+    given = options.get("isolation", ISOLATIONS[0]).lower()
+    for isolation in ISOLATIONS:
+        if given == isolation:
+            return isolation
+    raise OptionError("isolation", given, " or ".join(ISOLATIONS))
 
 
 def take_one_address(options: Mapping[str, str]) -> bool:

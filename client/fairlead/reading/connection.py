@@ -17,6 +17,7 @@ from fairlead.reading.offsets import OffsetLookup
 from fairlead.settings import Duration, connection_of
 from fairlead.tls_files import FilePath
 from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+from fairlead_api.bodies.requests import Isolation
 
 
 class ReadConnection:
@@ -37,6 +38,7 @@ class ReadConnection:
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
+        isolation: Isolation = "read_uncommitted",
     ) -> None:
         """Create the connection; the arguments have the same meaning as for a `Consumer`. Raises `SettingError`."""
         settings = connection_of(
@@ -47,7 +49,8 @@ class ReadConnection:
         )  # fmt: skip
         self.transport = Transport(settings)
         self.metadata = MetadataCache(self.transport)
-        self.lookup = OffsetLookup(self.transport, self.metadata)
+        self.isolation = isolation
+        self.lookup = OffsetLookup(self.transport, self.metadata, isolation)
 
     async def __aenter__(self) -> Self:
         """Open the connection."""

@@ -44,7 +44,11 @@ class ClusterView:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._connection = connection(
-            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
+            options.bootstrap,
+            options.retry_timeout_seconds,
+            options.one_address,
+            options.credentials,
+            options.isolation,
         )
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from fairlead import clock
@@ -60,7 +61,8 @@ class RangeRead:
         self._connection = connection
         self._stops = {_place(part): part.stop for part in ranges}
         self._stop_epochs = {_place(part): part.stop_epoch for part in ranges}
-        self._prefetch = Prefetch(SETTINGS, self._stops)
+        self._settings = replace(SETTINGS, isolation=connection.reads.isolation)
+        self._prefetch = Prefetch(self._settings, self._stops)
         self._prefetch.assign(map(_cursor, ranges))
         self._fail_on_data_loss = fail_on_data_loss
         self._absent_since: dict[TopicPartition, float] = {}
@@ -94,7 +96,7 @@ class RangeRead:
             self._prefetch,
             connection.metadata,
             connection.transport,
-            SETTINGS,
+            self._settings,
             connection.lookup,
             on_arrival=self._arrival.set,
             on_picture=self._arrival.set,

@@ -256,7 +256,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the offsets at which truncated logs diverge from the records read, and where new records may begin."""
         options = self._options
         link = connection(
-            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
+            options.bootstrap,
+            options.retry_timeout_seconds,
+            options.one_address,
+            options.credentials,
+            options.isolation,
         )
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
@@ -303,7 +307,11 @@ def read_task(
     prepare_worker()
     if isinstance(partition, TaskRanges):
         link = connection(
-            options.bootstrap, options.retry_timeout_seconds, options.one_address, options.credentials
+            options.bootstrap,
+            options.retry_timeout_seconds,
+            options.one_address,
+            options.credentials,
+            options.isolation,
         )
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
         with brief_errors():
