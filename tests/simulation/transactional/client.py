@@ -147,7 +147,7 @@ class Client(Process):
         request = ProduceCall(call, partition, self.producer_id, self.epoch, sequence, value)
         leadership = self.world.partitions[partition].leadership
         if leadership is not None:
-            self._tell(leadership.broker, "produce", request)
+            self._send_call(leadership.broker, "produce", request)
         self.after(PATIENCE_SECONDS, self._silent, call.number)
 
     def _settle(self) -> None:
@@ -177,7 +177,7 @@ class Client(Process):
                 self._decided(answer, outcome, phase)
 
         call = self._call(answered)
-        self._tell(self._broker(), "decide", make(call))
+        self._send_call(self._broker(), "decide", make(call))
         self.after(PATIENCE_SECONDS, self._silent, call.number)
 
     def _decided(self, answer: Answer, wanted: Outcome, phase: int) -> None:
@@ -204,7 +204,7 @@ class Client(Process):
     def _broker(self) -> Any:
         return self.world.schedule.rng.choice(list(self.world.brokers.values()))
 
-    def _tell(self, broker: Any, method: str, request: Any) -> None:
+    def _send_call(self, broker: Any, method: str, request: Any) -> None:
         """Send a call to a broker, and in some worlds a copy that arrives late."""
         network, schedule = self.world.network, self.world.schedule
         network.send(self.number, broker.number, getattr(broker, method), request)
@@ -227,7 +227,7 @@ class Client(Process):
                 then(answer)
 
         call = self._call(answered)
-        self._tell(self._broker(), method, make(call))
+        self._send_call(self._broker(), method, make(call))
         self.after(PATIENCE_SECONDS, self._silent, call.number)
 
     def _silent(self, number: int) -> None:
