@@ -6,7 +6,8 @@
 #     docker build --tag fairlead .
 #     docker build --tag fairlead-spark --target spark .
 #
-# BASE has a Python of at least 3.11 as `python3`; BUILDER has the same Python at the same place, and pip. SPARK_BASE is
+# BASE has a Python of at least 3.11 as `python3`; BUILDER has the same Python at the same place, its headers, and pip; a
+# C compiler is installed with apt-get if BUILDER has none. SPARK_BASE is
 # BASE with tini and a Java of at least 17 in /usr/lib/jvm/default-java. The stages `spark` and the last one run no
 # command, so their bases need no shell.
 ARG BASE=python:3.11-slim-bookworm
@@ -55,11 +56,19 @@ RUN set -eu; \
 COPY . /source/
 RUN cd /source && /opt/backend/bin/python -m hatchling build --target wheel --directory /wheel
 
+# The native module of the Kafka listener.
+FROM wheel AS kafka-records
+RUN set -eu; \
+    command -v cc > /dev/null || { apt-get update; apt-get install --yes --no-install-recommends gcc libc6-dev; }; \
+    python3 -m pip --python /opt/backend/bin/python wheel --no-build-isolation --no-deps --no-index \
+        --wheel-dir /native /source/kafka-records
+
 FROM packages AS fairlead
 COPY --from=wheel /wheel /wheel
+COPY --from=kafka-records /native /native
 RUN set -eu; \
     python3 -m pip --python /opt/fairlead/bin/python install --no-deps --no-index --no-compile --ignore-installed \
-        --prefix /project /wheel/fairlead-*.whl; \
+        --prefix /project /wheel/fairlead-*.whl /native/fairlead_kafka_records-*.whl; \
     python3 -m compileall -q --invalidation-mode unchecked-hash /project
 
 # ------------------------------------------------------------------------------------------------ jobs on Spark

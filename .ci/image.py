@@ -32,7 +32,7 @@ CONSTRAINTS = (ROOT / "constraints/image.txt", ROOT / "constraints/setup.txt")
 SPARK_CONSTRAINTS = (ROOT / "constraints/image-spark.txt", ROOT / "constraints/setup.txt")
 SOURCE_ONLY = "pyspark"
 """The only installed package that is published without a wheel."""
-PACKAGE_FOLDERS = ("api", "broker", "client", "operator", "spark")
+PACKAGE_FOLDERS = ("api", "broker", "client", "operator", "spark", "kafka-records/src")
 PYTHON_VERSION = "3.11"
 GLIBC_MINOR = 36
 """Minor version of the C library in the base image; wheels for this version and for older versions can be installed."""
@@ -136,7 +136,8 @@ def _sources(constraints: tuple[Path, ...]) -> list[Path]:
     """Return the files from which an image of Fairlead is built."""
     packages = (path for folder in PACKAGE_FOLDERS for path in (ROOT / folder).rglob("*"))
     files = [path for path in packages if path.is_file() and "__pycache__" not in path.parts]
-    named = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
+    named = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "kafka-records/pyproject.toml",
+             "kafka-records/setup.py", "kafka-records/README.md")  # fmt: skip
     return sorted([*files, *constraints, *(ROOT / name for name in named)])
 
 

@@ -2,8 +2,8 @@
 
 The base of the final image contains Python and the libraries to which wheels link. The packages are unpacked but not
 configured, so that the image has no shell and no package manager. The base of the Spark image also contains a Java
-runtime. The builder contains Debian's pip on top of a small system. A base is rebuilt when its recipe in this module
-changes; to get newer packages, remove the folder that `cache_folder` returns. Used by `image`.
+runtime. The builder contains Debian's pip and a C compiler on top of a small system. A base is rebuilt when its recipe
+in this module changes; to get newer packages, remove the folder that `cache_folder` returns. Used by `image`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def report(text: str) -> None:
 def _recipe(name: str) -> list[str]:
     common = ["mmdebstrap", "--quiet", "--format=tar"]
     if name == "builder":
-        packages = "python3,python3-pip,python3-venv"
+        packages = "python3,python3-pip,python3-venv,gcc,libc6-dev,python3-dev"
         return [*common, "--variant=minbase", f"--include={packages}",
                 "--dpkgopt=path-exclude=/usr/share/{doc,man,locale,info}/*"]  # fmt: skip
     more = SPARK_PACKAGES if name == "spark" else {}

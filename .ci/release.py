@@ -3,7 +3,7 @@
     python .ci/release.py [--into DIRECTORY] [--bill-only]
 
 The bill of materials (CycloneDX) and the list of licences cover all packages that `pip install
-'fairlead[broker,operator,spark,tracing]'` installs, in the versions of the current environment, which match
+'fairlead[broker,kafka,operator,spark,tracing]'` installs, in the versions of the current environment, which match
 `constraints/`. The program fails if a package has a licence that is not in `ALLOWED`, or if CHANGELOG.md has no section
 for this version.
 """
@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 PRODUCT = "fairlead"
-EXTRAS = ("broker", "operator", "spark", "tracing")
+EXTRAS = ("broker", "kafka", "operator", "spark", "tracing")
 BILL = "sbom.cdx.json"
 LICENSES = "licenses.md"
 # Allowed licences as packages spell them: as SPDX ids, or in the words of older classifiers.
@@ -160,6 +160,8 @@ def main(arguments: list[str]) -> int:
         return 1
     if not options.bill_only:
         build(options.into)
+        native = [sys.executable, str(ROOT / ".ci/native_wheels.py"), str(options.into)]
+        subprocess.run(native, check=True)
         packing = [sys.executable, str(ROOT / ".ci/manifests.py"), "--pack", str(options.into)]
         subprocess.run(packing, check=True)
     (options.into / BILL).write_text(json.dumps(bill_of(packages), indent=2) + "\n")
