@@ -11,6 +11,8 @@ from fairlead_console.pages import (
     group,
     group_reset,
     groups,
+    message,
+    messages,
     overview,
     problem,
     topic,
@@ -28,6 +30,8 @@ PAGES: Final = (
     ConsolePage(group_reset.router),
     ConsolePage(brokers.router, "Brokers", "/brokers"),
     ConsolePage(broker.router),
+    ConsolePage(messages.router),
+    ConsolePage(message.router),
     ConsolePage(problem.router),
 )
 """Every page; the first one that knows an address answers."""

@@ -1,0 +1,143 @@
+"""Filters of records: which rows of a batch a page asks for. Pure.
+
+A filter works on the columns of a batch. Regular expressions are RE2, whose time grows with the length of the text
+only. Of a JSON path, a pattern that every matching document contains selects the few documents that are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairlead_console.records.json_paths import JsonPath, JsonPathError, json_path
+
+Field: TypeAlias = Literal["any", "key", "value", "headers"]
+Match: TypeAlias = Literal["contains", "regex", "path"]
+Mask: TypeAlias = "pa.BooleanArray"
+Column: TypeAlias = "pa.BinaryArray"
+PATTERN_LETTERS_MAX: Final = 1000
+
+
+class FilterError(ValueError):
+    """A filter is not valid; the message names the part and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """What records must have: this key, and a text, pattern or JSON path in a field."""
+
+    key: bytes | None = None
+    """Whole key; None accepts every key."""
+    field: Field = "any"
+    kind: Match = "contains"
+    text: str = ""
+    """Text, pattern or path; empty accepts every record."""
+
+    @property
+    def accepts_all(self) -> bool:
+        """Whether no record is left out."""
+        return self.key is None and not self.text
+
+    def compiled(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+        """Return the function that leaves out the rows of a batch that do not fit. Raises `FilterError`."""
+        key, tests = self.key, _tests(self.field, self.kind, self.text)
+
+        def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+            """Return the rows that fit; the second condition looks only at rows that fit the first one."""
+            if key is not None:
+                batch = _rows(batch, pc.equal(batch.column("key"), pa.scalar(key, batch.column("key").type)))
+            if tests is not None and batch.num_rows:
+                batch = _rows(batch, tests(batch))
+            return batch
+
+        return chosen
+
+
+def _rows(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    if not pc.any(mask).as_py():
+        return batch.slice(0, 0)
+    return batch.filter(mask)
+
+
+def _known(mask: Mask) -> Mask:
+    """Return a mask in which a null does not fit."""
+    return cast("Mask", pc.fill_null(mask, pa.scalar(False)))
+
+
+def _tests(field: Field, kind: Match, text: str) -> Callable[[pa.RecordBatch], Mask] | None:
+    if not text:
+        return None
+    if kind == "path":
+        return _path_test(field, text)
+    test = _text_test(kind, text)
+    columns = ("key", "value", "headers") if field == "any" else (field,)
+
+    def fits(batch: pa.RecordBatch) -> Mask:
+        """Return whether one of the columns fits."""
+        masks = [
+            _in_headers(cast("pa.ListArray[Any]", batch.column(name)), test)
+            if name == "headers"
+            else test(cast("Column", batch.column(name)))
+            for name in columns
+        ]
+        found = _known(masks[0])
+        for mask in masks[1:]:
+            found = pc.or_(found, _known(mask))
+        return found
+
+    return fits
+
+
+def _text_test(kind: Match, text: str) -> Callable[[Column], Mask]:
+    if len(text) > PATTERN_LETTERS_MAX:
+        msg = f"a filter has at most {PATTERN_LETTERS_MAX} characters; this one has {len(text)}"
+        raise FilterError(msg)
+    if kind == "contains":
+        wanted = text.encode(errors="surrogateescape")
+        return lambda column: pc.match_substring(column, cast("str", wanted))  # the stubs lack bytes
+    try:
+        pc.match_substring_regex(pa.array([b""]), text)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        msg = f"{error}; allowed are the regular expressions of RE2"
+        raise FilterError(msg) from error
+    return lambda column: pc.match_substring_regex(column, text)
+
+
+def _in_headers(column: pa.ListArray[Any], test: Callable[[Column], Mask]) -> Mask:
+    """Return for each record whether the name or the value of one of its headers fits."""
+    found = np.zeros(len(column), dtype=bool)
+    if column.null_count < len(column):
+        entries = cast("pa.StructArray", pc.list_flatten(column))
+        parents = pc.list_parent_indices(column)
+        names = cast("Column", entries.field("key").cast(pa.binary()))
+        fits = pc.or_(test(names), _known(test(cast("Column", entries.field("value")))))
+        found[np.asarray(parents.filter(fits))] = True
+    return pa.array(found)
+
+
+def _path_test(field: Field, text: str) -> Callable[[pa.RecordBatch], Mask]:
+    try:
+        path = json_path(text)
+    except JsonPathError as error:
+        raise FilterError(str(error)) from error
+    if field == "headers":
+        msg = "a JSON path looks into values or keys, not into headers"
+        raise FilterError(msg)
+    name = "key" if field == "key" else "value"
+    return lambda batch: _at_path(cast("Column", batch.column(name)), path)
+
+
+def _at_path(column: Column, path: JsonPath) -> Mask:
+    """Return for each document whether it fits; only documents that contain the pattern are decoded."""
+    found = np.zeros(len(column), dtype=bool)
+    pattern = path.pattern()
+    is_likely = pc.match_substring_regex(column, pattern) if pattern else pc.is_valid(column)
+    likely = np.flatnonzero(np.asarray(_known(is_likely)))
+    for row in likely:
+        found[row] = path.matches(column[int(row)].as_buffer())
+    return pa.array(found)
