@@ -113,6 +113,8 @@ GROUPS_PATH: Final = "/v1/groups"
 TRANSACTIONS_PATH: Final = "/v1/transactions"
 TOKEN_LIFE: Final = timedelta(days=90)
 """Default lifetime of a token; a call may set another lifetime, or None for a token that does not expire."""
+PAGE_ENTRIES: Final = 1000
+"""Entries of a page of a list, the maximum that brokers allow, so that a list of many topics takes few calls."""
 TOKENS_PATH: Final = "/v1/tokens"
 ACLS_PATH: Final = "/v1/acls"
 QUOTAS_PATH: Final = "/v1/quotas"
@@ -780,7 +782,7 @@ class Admin:
     async def _pages(
         self, path: str, subject: str, type_: type[Page[T]], chosen: Query | None = None
     ) -> AsyncIterator[T]:
-        query: dict[str, str | int] = dict(chosen or {})
+        query: dict[str, str | int] = {**(chosen or {}), "limit": PAGE_ENTRIES}
         while True:
             page = await self._call("GET", path, subject, type_, query=query)
             for item in page.items:
