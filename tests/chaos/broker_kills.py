@@ -71,7 +71,9 @@ KEPT: Final = Path(__file__).parents[2] / "build" / "broker-kills"
 class Plan:
     """Number of kills that remain, and the counts of all clusters."""
 
-    def __init__(self, kills: int, seconds: float | None) -> None:
+    def __init__(self, kills: int, seconds: float | None, mode: str) -> None:
+        """`mode`: replication mode of the topics."""
+        self.mode = mode
         self.begun = time.monotonic()
         self.kills: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
@@ -203,7 +205,7 @@ async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -
     # With a lease shorter than the usual 6 s, a live broker on a busy machine could lose its lease, which would be a
     # different fault.
     async with chaos_run(place, environment={"FAIRLEAD_LEASE_SECONDS": "6"}, relayed=False) as run:
-        await run.create_topic(min_insync_replicas=2, durability="synced")
+        await run.create_replicated_topic(plan.mode, durability="synced")
         start_load(run)
         try:
             await run.wait_for_acknowledgements(20)
@@ -236,9 +238,11 @@ async def work(folder: Path, number: int, seed: int, plan: Plan) -> None:
         await one_history(place, rng, plan, count)
 
 
-async def prove(folder: Path, kills: int, clusters: int, seconds: float | None, seed: int) -> dict[str, Any]:
+async def prove(
+    folder: Path, kills: int, clusters: int, seconds: float | None, seed: int, mode: str = "isr"
+) -> dict[str, Any]:
     """Run all clusters and return the report."""
-    plan = Plan(kills, seconds)
+    plan = Plan(kills, seconds, mode)
     # Each start occupies a thread, and the kills of other clusters need threads at the same time.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8 * clusters))
     async with asyncio.TaskGroup() as group:
@@ -251,6 +255,7 @@ async def prove(folder: Path, kills: int, clusters: int, seconds: float | None, 
     done, took = plan.kills.total(), time.monotonic() - plan.begun
     return {
         "seed": seed,
+        "mode": mode,
         "clusters": clusters,
         "kills_wanted": kills,
         "kills": done,
@@ -269,13 +274,16 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=4)
     parser.add_argument("--seconds", type=float, help="time after which no kill is made")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--mode", choices=("isr", "quorum"), default="isr", help="replication.mode of the topic"
+    )
     arguments = parser.parse_args()
     logging.disable(logging.ERROR)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    folder = KEPT / f"{arguments.seed}"
+    folder = KEPT / f"{arguments.mode}-{arguments.seed}"
     shutil.rmtree(folder, ignore_errors=True)
     report = asyncio.run(
-        prove(folder, arguments.kills, arguments.clusters, arguments.seconds, arguments.seed)
+        prove(folder, arguments.kills, arguments.clusters, arguments.seconds, arguments.seed, arguments.mode)
     )
     sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
     return int(bool(report["failed"]) or (arguments.seconds is None and report["kills"] < arguments.kills))

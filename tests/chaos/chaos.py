@@ -44,7 +44,10 @@ async def run(
     names = arguments.faults.split(",") if arguments.faults else list(known)
     members = arguments.etcd_members
     async with chaos_run(folder, arguments.brokers, producers=producers, etcd_members=members) as this:
-        await this.create_topic(**({"min_insync_replicas": 2} if len(this.cluster.nodes) > 2 else {}))
+        if len(this.cluster.nodes) > 2:
+            await this.create_replicated_topic(arguments.mode)
+        else:
+            await this.create_topic()
         this.usual_load()
         await this.wait_for_acknowledgements(50)
         await inject(this, rng, names, seconds)
@@ -60,6 +63,9 @@ def main() -> int:
     parser.add_argument("--faults", default="", help=f"some of {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
     parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument(
+        "--mode", choices=("isr", "quorum"), default="isr", help="replication.mode of the topic"
+    )
     parser.add_argument("--etcd-members", type=int, default=1, help="0: one broker, without etcd")
     parser.add_argument(
         "--producers", choices=[each.value for each in Producers], help="only these; else one after the other"

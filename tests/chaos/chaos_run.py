@@ -65,6 +65,13 @@ class ChaosRun:
     """Reason why the cluster did not recover; empty if the cluster recovered."""
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
+    async def create_replicated_topic(self, mode: str = "isr", **config: object) -> None:
+        """Create a topic whose records are on two replicas before they are acknowledged, or on three of five."""
+        if mode == "isr":
+            await self.create_topic(min_insync_replicas=2, **config)
+        else:
+            await self.create_topic(len(self.cluster.nodes), replication_mode=mode, **config)
+
     async def create_topic(self, replicas: int = 3, **config: object) -> None:
         """Create the topic, on up to three brokers, and wait for its leaders."""
         body: dict[str, Any] = {

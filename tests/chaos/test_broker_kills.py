@@ -13,9 +13,10 @@ KILLS = 5
 
 @pytest.mark.scenario
 @pytest.mark.etcd
-async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["isr", "quorum"])
+async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_path: Path, mode: str) -> None:
     """A cluster whose brokers are killed under load, one or all at once, stores each acknowledged record once."""
-    report = await prove(tmp_path, KILLS, clusters=1, seconds=None, seed=3)
+    report = await prove(tmp_path, KILLS, clusters=1, seconds=None, seed=3, mode=mode)
 
     assert report["failed"] == []
     assert report["histories"] == 1

@@ -44,20 +44,25 @@ async def test_one_broker_keeps_its_promises_under_faults(tmp_path: Path, produc
 
 @pytest.mark.etcd
 @pytest.mark.parametrize(
-    ("producers", "seed"),
-    [(Producers.IDEMPOTENT, 7), pytest.param(Producers.ONCE, 8, marks=pytest.mark.scenario)],
+    ("producers", "seed", "mode", "brokers"),
+    [
+        (Producers.IDEMPOTENT, 7, "isr", 3),
+        pytest.param(Producers.ONCE, 8, "isr", 3, marks=pytest.mark.scenario),
+        (Producers.IDEMPOTENT, 9, "quorum", 3),
+        pytest.param(Producers.ONCE, 10, "quorum", 5, marks=pytest.mark.scenario),
+    ],
 )
 async def test_a_cluster_keeps_its_promises_under_faults(
-    tmp_path: Path, producers: Producers, seed: int
+    tmp_path: Path, producers: Producers, seed: int, mode: str, brokers: int
 ) -> None:
-    """A cluster of three brokers keeps its guarantees while leaders are killed, paused, stopped and cut off.
+    """A cluster keeps the guarantees of both replication modes while leaders are killed, paused, stopped and cut off.
 
     With idempotence, every record is stored exactly once. Without idempotence and retries, a write without an answer is
     stored once or not at all.
     """
     faults = {"kill-leader", "pause-leader", "restart-leader", "part-from-all", "part-one-way", "kill-etcd"}
-    async with chaos_run(tmp_path, producers=producers) as run:
-        await run.create_topic(min_insync_replicas=2)
+    async with chaos_run(tmp_path, brokers, producers=producers) as run:
+        await run.create_replicated_topic(mode)
         run.usual_load()
         await run.wait_for_acknowledgements(50)
         await inject(run, random.Random(seed), faults, 8)

@@ -11,10 +11,10 @@ import re
 
 import pytest
 
-from simulator.search import END, GROUPS, PAGE, PARTITIONS, TRANSACTIONS, Suite
+from simulator.search import END, GROUPS, PAGE, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
 
 TABLE_LINE = re.compile(r"^\| .+ \| `([\w-]+)` \| \w+ \| \d+ \| (\d+) \|$", re.MULTILINE)
-PLAYS = (PARTITIONS, GROUPS, TRANSACTIONS)
+PLAYS = (PARTITIONS, QUORUMS, GROUPS, TRANSACTIONS)
 
 
 def known_seeds(play: Suite) -> dict[str, int]:

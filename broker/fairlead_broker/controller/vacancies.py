@@ -25,7 +25,7 @@ from fairlead_broker.controller.election import (
 from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.quorum import members, promises_needed, vacated
-from fairlead_broker.registry.records import InSync, PartitionRecord
+from fairlead_broker.registry.records import InSync, PartitionRecord, Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,16 @@ def counted_promises(
         if (
             directory is not None
             and promise.broker_epoch == broker_epoch(registered)
-            and (promise.directory, promise.generation) == (place.directory, place.generation)
+            and _is_place(promise, place)
             and (is_live(voter, brokers) or kept_everything(voter, record, registered, directory, alone))
         ):
             counted[voter.broker] = promise
     return counted
+
+
+def _is_place(promise: Promise, place: Replica) -> bool:
+    """Return whether a replica answers in the directory and generation that the record gives it."""
+    return (promise.directory, promise.generation) == (place.directory, place.generation)
 
 
 def missing_promises(
@@ -107,10 +112,15 @@ def appointed(
         for replica in record.replicas
         if replica.broker in counted
         and takes_part(key, brokers[replica.broker].value)
-        and sum(each.end <= counted[replica.broker].end for each in counted.values()) >= needed
+        and _answers_not_ahead(counted[replica.broker].end, counted) >= needed
     ]
     wanted = [broker for broker in able if broker not in avoiding] or able
     return _led_by(record, wanted[0], counted) if wanted else None
+
+
+def _answers_not_ahead(end: LogEnd, counted: Mapping[BrokerId, Promise]) -> int:
+    """Return the number of answers whose last epoch and end are not ahead of a log."""
+    return sum(each.end <= end for each in counted.values())
 
 
 def _led_by(

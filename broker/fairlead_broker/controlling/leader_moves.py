@@ -21,6 +21,8 @@ from fairlead_broker.registry.records import PartitionRecord
 
 AGAIN_SECONDS: Final = 1.0
 """Seconds between two questions to a leader, since a voter that is not near needs time to copy records."""
+AGAIN_SECONDS_MAX: Final = 60.0
+"""Maximum seconds until a move that ended with the same leader begins again; each move interrupts the producers."""
 
 NearVoters: TypeAlias = Callable[
     [BrokerId, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, frozenset[BrokerId]]]
@@ -57,14 +59,18 @@ class LeaderMoves:
         self._wanted: dict[PartitionKey, BrokerId | None] = {}
         self._near: dict[PartitionKey, frozenset[BrokerId]] = {}
         self._asked: dict[PartitionKey, float] = {}
+        self._begun: dict[PartitionKey, int] = {}
+        """Number of vacancies of each leadership that should move."""
 
     def want(self, key: PartitionKey, broker: BrokerId | None = None) -> None:
         """Move a leadership to a broker, or away from its present broker."""
         self._wanted[key] = broker
+        if self._clock.monotonic() >= self._asked.get(key, -AGAIN_SECONDS_MAX) + AGAIN_SECONDS_MAX:
+            self._begun.pop(key, None)
 
     def forget(self) -> None:
         """Drop all moves when a term begins or ends."""
-        for kept in (self._wanted, self._near, self._asked):
+        for kept in (self._wanted, self._near, self._asked, self._begun):
             kept.clear()
 
     async def near(self, key: PartitionKey) -> frozenset[BrokerId]:
@@ -83,12 +89,14 @@ class LeaderMoves:
             found = self._find(key)
             if found is None or not (wanted is not None or is_leaving(found.value, view)):
                 self._drop(key)
+                self._begun.pop(key, None)
                 continue
             vacancy = moved(key, found.value, view, voters, wanted)
             if vacancy is not None:
                 writes.append(PartitionWrite(key, found.mod_revision, vacancy))
+                self._begun[key] = self._begun.get(key, 0) + 1
             if vacancy is not None or wanted is not None:
-                self._drop(key)
+                self._wanted.pop(key, None)
         return writes
 
     def begin(self, group: asyncio.TaskGroup) -> None:
@@ -98,16 +106,19 @@ class LeaderMoves:
         for key in list(self._wanted):
             found = self._find(key)
             if found is None or found.value.leader is None:
-                self._drop(key)
-            elif now >= self._asked.get(key, -AGAIN_SECONDS) + AGAIN_SECONDS:
+                self._wanted.pop(key)
+            elif now >= self._asked.get(key, -AGAIN_SECONDS_MAX) + self._pause_seconds(key):
                 self._asked[key] = now
                 questions.setdefault(found.value.leader.broker, []).append(key)
         for broker, keys in questions.items():
             group.create_task(self._question(broker, keys))
 
+    def _pause_seconds(self, key: PartitionKey) -> float:
+        return min(AGAIN_SECONDS_MAX, AGAIN_SECONDS * 2.0 ** min(self._begun.get(key, 0), 10))
+
     def _drop(self, key: PartitionKey) -> None:
-        self._wanted.pop(key, None)
-        self._asked.pop(key, None)
+        for kept in (self._wanted, self._asked):
+            kept.pop(key, None)
 
     async def _question(self, broker: BrokerId, keys: Sequence[PartitionKey]) -> None:
         near = await self._ask(broker, keys)

@@ -21,7 +21,7 @@ class VoterState(msgspec.Struct, frozen=True, kw_only=True):
     counted: Offset | None
     """Offset below which the records of the replica count, or None while the replica has not reported."""
     near: bool
-    """Whether the replica is a voter that had every record within the lag time."""
+    """Whether the replica is a voter with every committed record, and had every record within the lag time."""
     entry_is_current: bool
     """Whether the record names the incarnation of the replica that reports."""
 

@@ -177,6 +177,22 @@ class QuorumLeader:
         return self._near
 
     @property
+    def caught_up(self) -> frozenset[BrokerId]:
+        """Near voters with every committed record; empty while the high watermark is unknown.
+
+        Only such voters can take over soon. Right after the epoch's start, every registered voter is near, but none has
+        the batch that begins the epoch.
+        """
+        committed = self.high_watermark
+        if committed is None:
+            return frozenset()
+        return frozenset(
+            voter.broker
+            for voter in self._quorum.voters
+            if voter.broker in self._near and (self._counted(voter) or 0) >= committed
+        )
+
+    @property
     def in_sync_count(self) -> int:
         """Number of voters that are near."""
         return len(self._near)
@@ -267,7 +283,7 @@ class QuorumLeader:
         if report.leader_epoch != leader_epoch:
             stale = report.leader_epoch < leader_epoch
             return FetchRefusal.STALE_LEADER_EPOCH if stale else FetchRefusal.UNKNOWN_LEADER_EPOCH
-        if self._generations.get(report.broker) != report.generation:
+        if not self._is_generation(report.broker, report.generation):
             return FetchRefusal.NOT_A_REPLICA
         if report.broker_epoch < self._newest_epoch(report.broker):
             return FetchRefusal.STALE_BROKER_EPOCH
@@ -375,13 +391,16 @@ class QuorumLeader:
     def _follower_synced(self, event: FollowerSynced) -> None:
         self._now = event.now
         follower = self._followers.get(event.broker)
-        if (
-            follower is not None
-            and event.leader_epoch == self._record.leader_epoch
+        if follower is not None and self._progress_counts(event, follower):
+            follower.synced(event.synced_offset)
+
+    def _progress_counts(self, event: FollowerSynced, follower: KnownFollower) -> bool:
+        """Return whether a report has the incarnation, generation and leader epoch of the last fetch."""
+        return (
+            event.leader_epoch == self._record.leader_epoch
             and event.broker_epoch == follower.broker_epoch
             and event.generation == follower.generation
-        ):
-            follower.synced(event.synced_offset)
+        )
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
         """Use a newer stored partition record, which decides the fate of every earlier proposal."""
@@ -435,10 +454,14 @@ class QuorumLeader:
             replica.broker: generation_in(replica, self._directory_of(replica)) for replica in record.replicas
         }
         for broker, follower in list(self._followers.items()):
-            if self._generations.get(broker) != follower.generation:
+            if not self._is_generation(broker, follower.generation):
                 del self._followers[broker]
         self._recount()
         self._find_near()
+
+    def _is_generation(self, broker: BrokerId, generation: int) -> bool:
+        """Return whether a report contains the replica's current generation."""
+        return self._generations.get(broker) == generation
 
     def _recount(self) -> None:
         live = {broker: each.broker_epoch for broker, each in self._returning().items()}
@@ -475,17 +498,30 @@ class QuorumLeader:
         """
         if self._resigned or self._directory_failed:
             return
-        offset = held(self._quorum, self._counted)
+        offset = held(self._quorum, self._counted) if self._stored_counts() else self._end_offset
         for quorum in self._proposed():
             proposed = held(quorum, self._counted)
             offset = None if offset is None or proposed is None else min(offset, proposed)
-        if offset is not None and offset > self._epoch_start and offset > self._high_watermark:
+        if offset is not None and self._is_of_own_epoch(offset) and offset > self._high_watermark:
             self._high_watermark = offset
             effects.append(AdvanceHighWatermark(offset))
             if self._log_start_known > self._log_start_raised:
                 self._low_due = True
 
+    def _stored_counts(self) -> bool:
+        """Return whether the voters of the stored record count, as they do until a proposal is stored."""
+        return True
+
+    def _is_of_own_epoch(self, offset: Offset) -> bool:
+        """Return whether the record before an offset belongs to the leader's own epoch."""
+        return offset > self._epoch_start
+
+    def _promised(self) -> Offset:
+        """Return the offset below which records may be committed, by this leader or by an earlier one."""
+        return max(self._high_watermark, self._epoch_start)
+
     def _proposed(self) -> tuple[Quorum, ...]:
+        """Return the quorums of all proposals whose fate is unknown."""
         if self._in_flight is None or self._in_flight.record.quorum is None:
             return self._in_doubt
         return (*self._in_doubt, self._in_flight.record.quorum)
@@ -495,9 +531,13 @@ class QuorumLeader:
         if voter.broker == self._broker:
             return self._own_counted()
         follower = self._followers.get(voter.broker)
-        if follower is None or follower.broker_epoch != voter.broker_epoch:
+        if follower is None or not self._is_entry(follower, voter):
             return None
         return follower.counted(self._record.durability)
+
+    def _is_entry(self, follower: KnownFollower, voter: InSync) -> bool:
+        """Return whether a follower reports in the incarnation of its entry."""
+        return follower.broker_epoch == voter.broker_epoch
 
     def _own_counted(self) -> Offset:
         if self._record.durability is DurabilityState.REPLICATED:
@@ -574,7 +614,7 @@ class QuorumLeader:
             self._broker,
             self._returning(),
             self._counted,
-            max(self._high_watermark, self._epoch_start),
+            self._promised(),
             self._write_wanted,
             may_change_members=self.high_watermark is not None,
         )
@@ -591,7 +631,7 @@ class QuorumLeader:
                 or not registered.joins
                 or not registered.directories
                 or registered.epoch != follower.broker_epoch
-                or self._generations[broker] != follower.generation
+                or not self._is_generation(broker, follower.generation)
             ):
                 continue
             found[broker] = Returning(

@@ -50,6 +50,12 @@ def held(quorum: Quorum, counted: Counted) -> Offset | None:
     return offsets[quorum.write - 1]
 
 
+def holds(quorum: Quorum, counted: Counted, promised: Offset) -> bool:
+    """Return whether W of the voters have everything that may be committed."""
+    offset = held(quorum, counted)
+    return offset is not None and offset >= promised
+
+
 def next_voters(
     record: PartitionRecord,
     leader: BrokerId,
@@ -72,16 +78,19 @@ def next_voters(
 
     def is_allowed(wanted: PartitionRecord) -> bool:
         assert wanted.quorum is not None, "the record keeps its quorum"
-        offset = held(wanted.quorum, counted)
-        return offset is not None and offset >= promised
+        return holds(wanted.quorum, counted, promised)
 
-    # Replicas with everything come first, because they let emptier replicas return in the same write.
-    for broker, each in sorted(returning.items(), key=lambda item: -item[1].counted):
-        if broker in members(record) and entries.get(broker) != each.broker_epoch:
-            wanted = _with_voters(changed, {broker: each})
-            if is_allowed(wanted):
-                changed = wanted
-                added[broker] = each.revision
+    # All replicas return in one write: a replica's earlier incarnation reports no more, so no return lowers the offset
+    # that W voters have, and with W = N only the returns of several replicas together may reach the offset.
+    joining = {
+        broker: each
+        for broker, each in returning.items()
+        if broker in members(record) and entries.get(broker) != each.broker_epoch
+    }
+    wanted = _with_voters(changed, joining)
+    if joining and is_allowed(wanted):
+        changed = wanted
+        added.update((broker, each.revision) for broker, each in joining.items())
     if may_change_members:
         moved = _reassigned(changed, leader, returning, promised)
         if moved is not None and is_allowed(moved):

@@ -34,10 +34,11 @@ async def _move_all(run: ChaosRun) -> dict[int, list[int]]:
         pytest.param("restart-leader", marks=pytest.mark.scenario),
     ],
 )
-async def test_partitions_move_under_load(tmp_path: Path, fault: str) -> None:
+@pytest.mark.parametrize("config", [{}, {"replication_mode": "quorum"}], ids=["isr", "quorum"])
+async def test_partitions_move_under_load(tmp_path: Path, config: dict[str, str], fault: str) -> None:
     """Every partition reaches its target brokers in sync, whether or not a broker restarts."""
     async with chaos_run(tmp_path) as run:
-        await run.create_topic(replicas=2)
+        await run.create_topic(replicas=2, **config)
         run.usual_load()
         await run.wait_for_acknowledgements(200)
         targets = await _move_all(run)

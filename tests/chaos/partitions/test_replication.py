@@ -12,6 +12,7 @@ from chaos_faults import FAULTS, both_ways, controller, follower, leader
 from chaos_run import TOPIC, ChaosRun, Producers, assert_good, chaos_run
 from links import CLIENTS
 
+MODES = ("isr", "quorum")
 ROLES = {"leader": leader, "controller": controller}
 pytestmark = pytest.mark.etcd
 
@@ -19,12 +20,13 @@ pytestmark = pytest.mark.etcd
 @pytest.mark.scenario
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("mode", MODES)
 async def test_acknowledged_records_are_read_after_brokers_are_gone(
-    tmp_path: Path, role: str, how: str
+    tmp_path: Path, mode: str, role: str, how: str
 ) -> None:
     """Acknowledged records are read after a leader or the controller is killed or stopped and stays offline."""
     async with chaos_run(tmp_path) as run:
-        await run.create_topic(min_insync_replicas=2)
+        await run.create_replicated_topic(mode)
         run.usual_load()
         await run.wait_for_acknowledgements(100)
         node = await ROLES[role](run, random.Random(1))
@@ -42,12 +44,13 @@ async def test_acknowledged_records_are_read_after_brokers_are_gone(
 @pytest.mark.scenario
 @pytest.mark.parametrize("producers", Producers)
 @pytest.mark.parametrize("fault", ["kill-leader", "restart-leader", "kill-controller", "kill-all"])
+@pytest.mark.parametrize("mode", MODES)
 async def test_acknowledged_records_are_read_while_brokers_bounce(
-    tmp_path: Path, fault: str, producers: Producers
+    tmp_path: Path, mode: str, fault: str, producers: Producers
 ) -> None:
     """Acknowledged records are read while the broker of one role is repeatedly killed or stopped, and restarted."""
     async with chaos_run(tmp_path, producers=producers) as run:
-        await run.create_topic(min_insync_replicas=2)
+        await run.create_replicated_topic(mode)
         run.usual_load()
         for seed in range(3):
             await run.wait_for_acknowledgements(100)
@@ -56,10 +59,11 @@ async def test_acknowledged_records_are_read_while_brokers_bounce(
 
 
 @pytest.mark.scenario
-async def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_rolling_restart_loses_nothing(tmp_path: Path, mode: str) -> None:
     """Every acknowledged record is stored after a rolling restart, with all replicas in sync after each step."""
     async with chaos_run(tmp_path) as run:
-        await run.create_topic(min_insync_replicas=2)
+        await run.create_replicated_topic(mode)
         run.usual_load()
         await run.wait_for_acknowledgements(100)
         assert await FAULTS["roll"](run, random.Random(1))
@@ -83,6 +87,27 @@ async def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas(tmp_path: 
         run.cluster.links.mend()
         await run.cluster.wait_for_partitions(TOPIC, lambda each: node.number in each.isr)
         assert_good(run, await run.finish())
+
+
+async def test_a_paused_follower_delays_no_acknowledgement(tmp_path: Path) -> None:
+    """With a write quorum, a paused follower stays a voter and delays nothing, and then the leader is killed."""
+    async with chaos_run(tmp_path, partitions=1) as run:
+        await run.create_replicated_topic("quorum")
+        run.usual_load()
+        await run.wait_for_acknowledgements(100)
+        node = await follower(run, random.Random(1))
+        assert node is not None
+        run.cluster.pause(node)
+        began = run.history.now
+        await run.wait_for_acknowledgements(100)
+        took = run.history.now - began
+        run.cluster.resume()
+        await run.wait_for_acknowledgements(50)
+        assert await FAULTS["kill-leader"](run, random.Random(1))
+        await run.wait_for_acknowledgements(50)
+        assert_good(run, await run.finish())
+
+    assert took < LAG_MS / 1000, "acknowledgements waited for the paused follower"
 
 
 async def _no_fault(run: ChaosRun) -> None:

@@ -17,10 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, PartitionIndex, Revision, TopicId
+from fairlead_api.identifiers import (
+    BrokerEpoch,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    PartitionIndex,
+    Revision,
+    TopicId,
+)
+from fairlead_broker.controller.log_end import LogEnd
+from fairlead_broker.controller.vacancies import Promise
 from fairlead_broker.registry.generations import generation_in
 from fairlead_broker.registry.isr import taken_out
 from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.quorum import relied_on
 from fairlead_broker.registry.records import (
     BrokerRegistration,
     BrokerState,
@@ -202,7 +213,7 @@ class Broker(Frame):
             and home.directory == self.disk.directory
             and any(
                 entry.broker == self.number and self.disk.last_broker_epoch < entry.broker_epoch < self.epoch
-                for entry in (*record.isr, *record.elr)
+                for entry in relied_on(record)
             )
         )
 
@@ -508,6 +519,45 @@ class Broker(Frame):
             role.fetch(report, answer)
         else:
             answer(FetchRefused())
+
+    def promise(
+        self, partition: int, leader_epoch: int, revision: int, answer: Callable[[Promise], None]
+    ) -> None:
+        """Answer the controller's question about a vacancy, if the mirror shows the vacancy (quorum Q6)."""
+        item = self.mirror.partitions.get(partition)
+        home = None if item is None else self._home(item.value)
+        if (
+            item is None
+            or home is None
+            or not self.ready
+            or self.failed
+            or partition in self.damaged
+            or partition in self.disk.quarantined
+            or not self.takes_no_part(partition, item, leader_epoch, revision)
+        ):
+            return
+        log = self.log(partition)
+        answer(
+            Promise(
+                self.epoch,
+                self.disk.directory,
+                generation_in(home, self.disk.directory),
+                LeaderEpoch(leader_epoch),
+                LogEnd(LeaderEpoch(-1) if log.last_epoch is None else log.last_epoch, log.end),
+                Offset(log.log_start),
+            )
+        )
+
+    def takes_no_part(
+        self, partition: int, item: Versioned[PartitionRecord], leader_epoch: int, revision: int
+    ) -> bool:
+        """Return whether the mirror shows a vacancy and the replica has no role of an older epoch."""
+        return (
+            item.mod_revision >= revision
+            and item.value.leader is None
+            and item.value.leader_epoch == leader_epoch
+            and partition not in self.roles
+        )
 
     def progress(self, partition: int, *report: Any) -> None:
         """Count the synced offset of a follower."""

@@ -6,13 +6,17 @@ for each partition, with one partition per transaction, and fulfils the requests
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, Revision
+from fairlead_broker.controller.leader_moves import is_leaving, moved
 from fairlead_broker.controller.log_end import LogEnd
 from fairlead_broker.controller.partition_changes import ClusterView, elect_unclean, next_record
+from fairlead_broker.controller.vacancies import Promise, appointed
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.records import ControllerRecord, PartitionRecord
+from fairlead_broker.replication.quorum_leader import QuorumLeader
 from partitions import guards
 from simulator.broker import own_registration
 from simulator.store import CONTROLLER, Compare, Transaction, partition_key
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from partitions.broker import Broker
 
 LOOK_SECONDS = 0.5
+MOVE_SECONDS = 1.0
+"""Seconds between two moves of a leadership."""
 
 
 class Controlling:
@@ -35,6 +41,10 @@ class Controlling:
         self._writing: dict[int, Revision] = {}
         self._leaderless_since: dict[int, float] = {}
         self._timed = False
+        self._asked: dict[int, tuple[Revision, dict[BrokerId, Promise]]] = {}
+        """Answers about the vacancy of each partition, with the revision of its record."""
+        self._last_asked: dict[int, float] = {}
+        self._last_moved: dict[int, float] = {}
 
     @property
     def holds_term(self) -> bool:
@@ -91,14 +101,71 @@ class Controlling:
         view = ClusterView(brokers=broker.mirror.brokers)
         key = world.keys[partition]
         record = next_record(key, item.value, view)
-        if record is None:
-            record = self._unclean(partition, key, item.value, view) or world.wishes.next_record(
-                partition, key, item, view
+        if record is None and item.value.quorum is not None and item.value.leader is None:
+            record = self._appointed(partition, key, item, view)
+        elif record is None:
+            record = (
+                self._unclean(partition, key, item.value, view)
+                or self._moved(partition, key, item.value, view)
+                or world.wishes.next_record(partition, key, item, view)
             )
         else:
             self._leaderless_since.pop(partition, None)
         if record is not None and record != item.value:
             self.write(partition, item, record)
+
+    def _moved(
+        self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
+    ) -> PartitionRecord | None:
+        """Return the vacancy that moves a leadership away from a leaving leader, if a voter is near."""
+        world = self._broker.world
+        if not is_leaving(record, view) or record.leader is None:
+            return None
+        if world.now < self._last_moved.get(partition, -1.0) + MOVE_SECONDS:
+            return None
+        self._last_moved[partition] = world.now
+        role = world.brokers[record.leader.broker].roles.get(partition)
+        machine = getattr(role, "machine", None)
+        return moved(key, record, view, machine.caught_up) if isinstance(machine, QuorumLeader) else None
+
+    def _appointed(
+        self, partition: int, key: PartitionKey, item: Versioned[PartitionRecord], view: ClusterView
+    ) -> PartitionRecord | None:
+        """Ask the replicas of a vacancy, and return the record that fills it once enough answers count (quorum Q8)."""
+        asked = self._asked.get(partition)
+        if asked is None or asked[0] != item.mod_revision:
+            asked = self._asked[partition] = (item.mod_revision, {})
+        broker, world = self._broker, self._broker.world
+        filled = appointed(key, item.value, asked[1], view.brokers)
+        if filled is None and self._last_asked.get(partition, -1.0) + LOOK_SECONDS / 2 <= world.now:
+            self._last_asked[partition] = world.now
+            for replica in item.value.replicas:
+                other = world.brokers[replica.broker]
+                question = (partition, item.value.leader_epoch, item.mod_revision)
+                if other is broker:
+                    other.promise(*question, self._answer_of(partition, item.mod_revision, other.number))
+                else:
+                    answer = self._over_network(partition, item.mod_revision, other.number)
+                    world.network.send(broker.number, other.number, other.promise, *question, answer)
+            broker.after(LOOK_SECONDS / 4, self.look)
+        return filled
+
+    def _over_network(self, partition: int, revision: Revision, number: int) -> Callable[[Promise], None]:
+        broker, life = self._broker, self._broker.life
+        answered = self._answer_of(partition, revision, number)
+
+        def answer(promise: Promise) -> None:
+            broker.world.network.send(number, broker.number, broker.alive_in, life, answered, promise)
+
+        return answer
+
+    def _answer_of(self, partition: int, revision: Revision, number: int) -> Callable[[Promise], None]:
+        def answered(promise: Promise) -> None:
+            asked = self._asked.get(partition)
+            if asked is not None and asked[0] == revision:
+                asked[1][BrokerId(number)] = promise
+
+        return answered
 
     def write(self, partition: int, item: Versioned[PartitionRecord], record: PartitionRecord) -> None:
         """Write the next version of a partition record."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from fairlead_broker.registry.quorum import in_sync, relied_on
 from fairlead_broker.registry.records import DurabilityState
 from partitions.disk import Disk
 from partitions.leading import Leading
@@ -161,7 +162,7 @@ class Faults(Storm):
         for number, epoch in list(self._impaired.items()):
             other = world.brokers[number]
             entry_of = [
-                next((entry.broker_epoch for entry in item.value.isr if entry.broker == number), -1)
+                next((entry.broker_epoch for entry in in_sync(item.value) if entry.broker == number), -1)
                 for item in world.records().values()
             ]
             if other.ready and other.epoch > epoch and all(entry == other.epoch for entry in entry_of):
@@ -205,7 +206,7 @@ class Faults(Storm):
         entries = [
             entry.broker_epoch
             for item in self._world.records().values()
-            for entry in (*item.value.isr, *item.value.elr)
+            for entry in relied_on(item.value)
             if entry.broker == broker.number
         ]
         return copy.last_broker_epoch < max(entries, default=broker.disk.last_broker_epoch)

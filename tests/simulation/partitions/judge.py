@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
-from fairlead_api.identifiers import Revision
+from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_broker.controller.failure_detector import PROBE_SECONDS_MIN
 from fairlead_broker.producers.state import STEP_US_MAX
-from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.registry.records import DurabilityState, PartitionRecord
+from fairlead_broker.replication.leader import PartitionLeader
 from partitions.disk import Cell, Log
 from simulator.judge import EpochsRise, Violation
 from simulator.store import Change, broker_key, partition_key
@@ -82,6 +84,10 @@ class ProducersKept(Violation):
 
 class ReplicasAgree(Violation):
     """A replica differs from the committed records at the end of a run."""
+
+
+class AnyPromisesSuffice(Violation):
+    """R voters may promise now, and their best log lacks a committed record."""
 
 
 class EndedInVain(Violation):
@@ -184,6 +190,7 @@ class Judge:
                 raise ConsistentRead(f"{cell} and {truth.committed[at]} committed at {at}")
         self._check_successor(truth, leading, offset)
         self._check_isr(leading, offset)
+        self.check_promises(leading.partition)
 
     def _add(self, truth: Partition, at: int, cell: Cell, epoch: int) -> None:
         assert at == len(truth.committed), "commits leave no gap"
@@ -219,6 +226,9 @@ class Judge:
             if at < len(truth.committed) and truth.committed[at] == cell:
                 continue
             log = None if winner is None else winner.log(leading.partition)
+            assert isinstance(leading.machine, PartitionLeader), (
+                "no election of a quorum is unclean by itself"
+            )
             if leading.machine.maximal_isr == {leading.broker.number} and (
                 log is None or at >= log.end or log.cell(at) != cell
             ):
@@ -240,8 +250,9 @@ class Judge:
 
     def _check_isr(self, leading: Leading, offset: int) -> None:
         record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
-        if record.leader_epoch != leading.epoch or record.leader is None:
+        if record.leader_epoch != leading.epoch or record.leader is None or record.quorum is not None:
             return
+        assert isinstance(leading.machine, PartitionLeader), "only an isr has members"
         maximal = leading.machine.maximal_isr
         at = offset - 1
         for entry in record.isr:
@@ -259,6 +270,50 @@ class Judge:
             if at >= log.end or log.cell(at) != leading.log.cell(at):
                 raise StrongIsr(f"broker {entry.broker} ends at {log.end}, committed is {offset}")
 
+    def check_promises(self, partition: int) -> None:
+        """Check that of any R voters that may promise now, the best log has every committed record."""
+        store = self._world.store
+        item = store.items.get(partition_key(partition))
+        if item is None or item.value.quorum is None:
+            return
+        record: PartitionRecord = item.value
+        brokers = {
+            BrokerId(number): store.items[broker_key(number)]
+            for number in self._world.brokers
+            if broker_key(number) in store.items
+        }
+        truth = self.partitions[partition].committed
+        for chosen in combinations(self._able(partition, record, brokers), self.promises_needed(record)):
+            logs = [self._world.brokers[number].log(partition) for number in chosen]
+            best = max(logs, key=lambda log: (-1 if log.last_epoch is None else log.last_epoch, log.end))
+            for offset in range(max(best.base, best.log_start), len(truth)):
+                if offset >= best.end or best.cell(offset) != truth[offset]:
+                    raise AnyPromisesSuffice(f"{chosen} may promise, and lack {truth[offset]} at {offset}")
+
+    @staticmethod
+    def promises_needed(record: PartitionRecord) -> int:
+        """Return R, by a computation of the judge's own."""
+        assert record.quorum is not None, "only a quorum needs promises"
+        return len(record.replicas) - len(record.adding) - record.quorum.write + 1
+
+    def _able(self, partition: int, record: PartitionRecord, brokers: Any) -> list[int]:
+        """Return the voters whose answers would count now."""
+        able = []
+        for voter in record.quorum.voters if record.quorum is not None else ():
+            broker, registered = self._world.brokers[voter.broker], brokers.get(voter.broker)
+            is_present = broker.ready and not broker.failed and partition not in broker.damaged
+            if registered is None or not is_present or broker.epoch != registered.create_revision:
+                continue
+            place = next(each for each in record.replicas if each.broker == voter.broker)
+            disk = broker.disk
+            is_kept = voter.broker_epoch == broker.epoch or (
+                disk.directory == place.directory
+                and kept_in_judge(voter.broker_epoch, registered.value, record, len(record.replicas) == 1)
+            )
+            if disk.directory == place.directory and is_kept:
+                able.append(voter.broker)
+        return able
+
     # -- the store
 
     def written(self, revision: Revision, changes: list[Change]) -> None:
@@ -267,11 +322,16 @@ class Judge:
             self._world.note("stored", revision, key, None if after is None else after.value)
             if key[0] == "partition" and before is not None and after is not None:
                 self._changed(key[1], before.value, after.value)
+                self.check_promises(key[1])
 
     def _changed(self, partition: int, old: PartitionRecord, new: PartitionRecord) -> None:
         if new.leader_epoch < old.leader_epoch:
             raise EpochsRise(f"leader epoch {old.leader_epoch}, then {new.leader_epoch}")
-        if new.leader_epoch == old.leader_epoch and new.leader not in (None, old.leader):
+        is_filled = new.quorum is not None and old.leader is None
+        is_taken = new.quorum is not None and new.leader is None and old.leader is not None
+        if new.leader_epoch == old.leader_epoch and (
+            is_taken or (new.leader not in (None, old.leader) and not is_filled)
+        ):
             raise EpochsRise(f"epoch {new.leader_epoch} led by {old.leader}, then by {new.leader}")
         if len(new.isr) < len(old.isr):
             self.counts["isr shrinks"] += 1
@@ -374,3 +434,13 @@ def _check_times(before: Cell, after: Cell) -> None:
     """Check the append times of two successive cells (protocol section 6, rule 4)."""
     if 0 < before.append_time_us - after.append_time_us <= STEP_US_MAX:
         raise TimesRise(f"{after} follows {before}")
+
+
+def kept_in_judge(epoch: int, registration: Any, record: PartitionRecord, alone: bool) -> bool:
+    """Return whether a restarted voter has kept everything, by a computation of the judge's own (quorum Q7)."""
+    directory = next(iter(registration.directories), None)
+    if directory is None or directory.last_broker_epoch < epoch:
+        return False
+    since = registration.intact_since
+    is_synced = record.durability is DurabilityState.SYNCED
+    return alone or is_synced or (since is not None and since <= epoch)

@@ -38,14 +38,17 @@ from fairlead_broker.replication.leader_messages import (
     LeaderEvent,
     LeaseChanged,
     LogStartMoved,
+    RaiseLogStart,
     RecordChanged,
     ReplicaProgress,
     Synced,
     TimePassed,
     WriteAnswered,
     WriteOutcome,
+    WriteQuorumSet,
     WriteRecord,
 )
+from fairlead_broker.replication.quorum_leader import QuorumLeader
 from partitions import guards
 from partitions.disk import Cell, Log
 from partitions.messages import (
@@ -93,7 +96,7 @@ class Leading:
         self.epoch = record.leader_epoch
         self.broker_epoch = broker.epoch
         self.closed = False
-        self.machine = PartitionLeader(
+        place = (
             BrokerId(broker.number),
             broker.epoch,
             record,
@@ -105,14 +108,25 @@ class Leading:
             world.now,
             world.plan.lag_seconds,
         )
+        self.machine: PartitionLeader | QuorumLeader
+        if record.quorum is None:
+            self.machine = PartitionLeader(*place)
+        else:
+            self.machine = QuorumLeader(*place, world.wishes.writes.get(partition, world.plan.write))
         self._producers: PartitionProducers[Produce] = PartitionProducers(replayed(log))
         self._waiting: list[tuple[int, Produce]] = []
         self._parked: dict[int, Parked] = {}
         self._told: dict[int, tuple[int | None, int]] = {}
         self._clock_error = 0.0
         world.judge.leads(self)
+        if self.machine.begins_with_batch:
+            self.begin_epoch()
         self.step(LeaseChanged(broker.leased))
         self._tick()
+
+    def begin_epoch(self) -> None:
+        """Append the batch that begins the epoch of a partition with a write quorum (quorum Q3)."""
+        self._append([Produce(self.broker.world.next_value(), -1, -1, acks_all=True, answer=_nothing)])
 
     def step(self, event: LeaderEvent) -> None:
         """Pass an event to `PartitionLeader`, and execute its effects."""
@@ -130,6 +144,8 @@ class Leading:
                 self._advance(offset)
             case WriteRecord():
                 self._write(effect)
+            case RaiseLogStart(offset):
+                self.move_log_start(offset)
             case _:
                 pass
 
@@ -190,6 +206,9 @@ class Leading:
             return
         world = self.broker.world
         self.look_at_lease()
+        wanted = world.wishes.writes.get(self.partition)
+        if wanted is not None:
+            self.step(WriteQuorumSet(wanted))
         self.step(TimePassed(world.now))
         self._producers_effects(self._producers.step(ProducersTimePassed(world.now)))
         for number, parked in list(self._parked.items()):
@@ -422,3 +441,7 @@ def replayed(log: Log) -> ProducerState:
             batch = stored_batch(cell.sequence, 0, log.base + index, cell.append_time_us)
             state.replay(cell.producer, PRODUCER_EPOCH, batch)
     return state
+
+
+def _nothing(outcome: Outcome, offset: int) -> None:
+    """Answer no client."""

@@ -118,6 +118,8 @@ class Plan:
     faults: tuple[Fault, ...]
     weather: Weather
     drill: Drill | None = None
+    write: int | None = None
+    """Write quorum of the partitions, or None if in-sync replicas commit records."""
     alarmed: bool = False
     """Whether brokers end the leases of brokers whose processes have ended, as far as they can tell."""
 

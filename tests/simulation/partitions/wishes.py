@@ -13,6 +13,7 @@ from fairlead_broker.controller.partition_changes import ClusterView
 from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.quorum import vacated
 from fairlead_broker.registry.records import DurabilityState, PartitionRecord
 from partitions.plan import Fault
 
@@ -29,6 +30,8 @@ class Wishes:
         self._open: dict[int, set[Fault]] = {}
         self.homes: dict[int, list[int]] = {}
         """Target brokers of a partition's move, drawn at random if not set."""
+        self.writes: dict[int, int] = {}
+        """Configured write quorums of partitions."""
 
     def wish(self, partition: int, kind: Fault) -> None:
         """Request a change."""
@@ -52,6 +55,12 @@ class Wishes:
         match kind:
             case Fault.REASSIGN:
                 return self._reassigned(partition, key, item, view, rng)
+            case Fault.MOVE_LEADER if record.quorum is not None:
+                return None if record.leader is None else vacated(record)
+            case Fault.CHANGE_MIN_ISR if record.quorum is not None:
+                most = len(reassignment.target(record))
+                self.writes[partition] = rng.randint(min(most, self._world.plan.min_isr_least), most)
+                return None
             case Fault.MOVE_LEADER:
                 avoiding = () if record.leader is None else (record.leader.broker,)
                 return move_leader(key, record, view.brokers, avoiding)

@@ -12,7 +12,8 @@ from typing import Any
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
+from fairlead_broker.registry.quorum import in_sync
+from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Quorum, Replica
 from partitions.broker import TOPIC, Broker
 from partitions.clients import Client, Producer, Reader
 from partitions.detecting import Ports
@@ -41,9 +42,12 @@ class World(Frame):
     REST_SECONDS = 40.0
     plan: Plan
 
+    draw = staticmethod(draw)
+    """Function that chooses the properties of a world at random."""
+
     def __init__(self, seed: int, plan: Plan | None = None, *, traced: bool = False) -> None:
         """Create the random world of a seed."""
-        super().__init__(seed, draw, plan, traced=traced)
+        super().__init__(seed, self.draw, plan, traced=traced)
         self.partitions = tuple(range(self.plan.partitions))
         self.keys = {number: PartitionKey(TOPIC, PartitionIndex(number)) for number in self.partitions}
         self.judge = Judge(self)
@@ -115,13 +119,15 @@ class World(Frame):
     def _first_record(self) -> PartitionRecord:
         """Return a partition record with empty in-sync replicas; the first replica leads after its broker registers."""
         plan, homes = self.plan, [self.brokers[home] for home in self._homes]
+        entries = tuple(InSync(broker=BrokerId(home.number), broker_epoch=home.epoch) for home in homes)
         return PartitionRecord(
             leader=None,
             leader_epoch=LeaderEpoch(0),
             replicas=tuple(
                 Replica(broker=BrokerId(home.number), directory=home.disk.directory) for home in homes
             ),
-            isr=tuple(InSync(broker=BrokerId(home.number), broker_epoch=home.epoch) for home in homes),
+            isr=entries if plan.write is None else (),
+            quorum=None if plan.write is None else Quorum(write=plan.write, voters=entries),
             min_isr=plan.min_isr,
             durability=plan.durability,
             unclean=plan.unclean,
@@ -160,12 +166,16 @@ class World(Frame):
         role = self.brokers[record.leader.broker].roles.get(partition)
         if not isinstance(role, Leading) or role.epoch != record.leader_epoch:
             return f"broker {record.leader.broker} does not lead partition {partition}: {record}"
-        if len(record.isr) != len(record.replicas) or record.adding or record.removing:
+        current = [
+            entry for entry in in_sync(record) if self.brokers[entry.broker].epoch == entry.broker_epoch
+        ]
+        if len(current) != len(record.replicas) or record.adding or record.removing:
             return f"partition {partition} is not whole: {record}"
         if role.machine.high_watermark != role.log.end:
             return f"the high watermark is {role.machine.high_watermark}, the log ends at {role.log.end}"
-        for entry in record.isr:
-            if self.brokers[entry.broker].log(partition).end != role.log.end:
+        for entry in in_sync(record):
+            log = self.brokers[entry.broker].log(partition)
+            if (log.last_epoch, log.end) != (role.log.last_epoch, role.log.end):
                 return f"broker {entry.broker} has not everything of partition {partition}"
         return None
 

@@ -22,6 +22,8 @@ from statistics import median
 
 import groups.switches
 import groups.world
+import partitions.quorum_switches
+import partitions.quorum_worlds
 import partitions.switches
 import partitions.world
 import transactional.switches
@@ -68,6 +70,7 @@ class Suite:
 
 
 PARTITIONS = Suite("partitions", partitions.world.run, partitions.switches.SWITCHES)
+QUORUMS = Suite("quorums", partitions.quorum_worlds.run, partitions.quorum_switches.SWITCHES, "--quorums ")
 GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups ")
 TRANSACTIONS = Suite(
     "transactions", transactional.world.run, transactional.switches.SWITCHES, "--transactions "
@@ -79,7 +82,7 @@ BROKERS = Suite(
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
-SUITES = {suite.name: suite for suite in (PARTITIONS, GROUPS, TRANSACTIONS, BROKERS)}
+SUITES = {suite.name: suite for suite in (PARTITIONS, QUORUMS, GROUPS, TRANSACTIONS, BROKERS)}
 
 
 def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
@@ -163,6 +166,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--trace", action="store_true", help="run one seed and print every step")
     parser.add_argument("--groups", action="store_true", help="worlds of consumer groups")
     parser.add_argument("--transactions", action="store_true", help="worlds of transactions")
+    parser.add_argument("--quorums", action="store_true", help="worlds of partitions with a write quorum")
     parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
     parser.add_argument("--worlds", type=int, help="stop after this number of worlds")
     parser.add_argument("--drop", metavar="NAME", help="run with one rule dropped")
@@ -173,8 +177,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--write", action="store_true", help="put the table of switches into the docs")
     parser.add_argument("--processes", type=int, default=2, help="how many measure at a time")
     chosen = parser.parse_args(arguments)
-    suite = BROKERS if chosen.brokers else GROUPS if chosen.groups else PARTITIONS
-    suite = TRANSACTIONS if chosen.transactions else suite
+    suites = (
+        (chosen.brokers, BROKERS),
+        (chosen.groups, GROUPS),
+        (chosen.quorums, QUORUMS),
+        (chosen.transactions, TRANSACTIONS),
+    )
+    suite = next((each for is_chosen, each in suites if is_chosen), PARTITIONS)
     if chosen.drop is not None and chosen.drop not in suite.by_name:
         parser.error(f"no rule {chosen.drop!r}; there are {', '.join(sorted(suite.by_name))}")
     if chosen.switches is not None:

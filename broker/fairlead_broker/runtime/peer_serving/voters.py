@@ -39,7 +39,7 @@ class Voters:
                             VoterState(
                                 broker=each.broker,
                                 counted=machine.counted_of(each.broker),
-                                near=each.broker in machine.near,
+                                near=each.broker in machine.caught_up,
                                 entry_is_current=machine.is_current(each.broker),
                             )
                             for each in machine.record.replicas

@@ -1,0 +1,176 @@
+"""Rules of write quorums that can be dropped, in their order (docs/explanation/quorum.md).
+
+Rules of the shells are dropped in the simulator's twins of the shells, and all other rules in the production code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fairlead_api.identifiers import BrokerId
+from fairlead_broker.controller import election, vacancies
+from fairlead_broker.registry import quorum as quorum_rules
+from fairlead_broker.replication import voters
+from fairlead_broker.replication.follower_progress import KnownFollower
+from fairlead_broker.replication.quorum_leader import QuorumLeader
+from partitions import guards
+from partitions.broker import Broker
+from partitions.following import Following
+from partitions.switches import (
+    _any_directory,
+    _cut_to_high_watermark,
+    _drop_at_once,
+    _kept_since_entry,
+    _kept_since_intact,
+    _no,
+    _unguarded,
+    _yes,
+)
+from simulator.switches import Switch
+
+
+def _of_vacancy_at_all(self: Broker, partition: int, item: Any, leader_epoch: int, revision: int) -> bool:
+    return True
+
+
+def _is_replica(self: QuorumLeader, broker: BrokerId, generation: int) -> bool:
+    return broker in self._replicas
+
+
+_promises_needed = quorum_rules.promises_needed
+
+
+def _one_less(record: Any) -> int:
+    return max(1, _promises_needed(record) - 1)
+
+
+def _of_present_voters(record: Any) -> int:
+    return max(1, len(record.quorum.voters) - record.quorum.write + 1)
+
+
+def _all_answers(end: Any, counted: Any) -> int:
+    return len(counted)
+
+
+def _by_end_alone(end: Any, counted: Any) -> int:
+    return sum(each.end.end_offset <= end.end_offset for each in counted.values())
+
+
+def _anywhere(promise: Any, place: Any) -> bool:
+    return True
+
+
+def _leader_of_older_incarnations(self: Broker, record: Any) -> bool:
+    return record.leader is not None and record.leader.broker == self.number
+
+
+SWITCHES: Final = (
+    Switch(
+        "quorum-synced",
+        "Q2 with durability=synced only synced offsets count",
+        (KnownFollower, "counted", lambda self, durability: self.end_offset),
+        (QuorumLeader, "_own_counted", lambda self: self._end_offset),
+    ),
+    Switch(
+        "quorum-generation",
+        "Q2 a report counts in the generation of the record",
+        (QuorumLeader, "_is_generation", _is_replica),
+    ),
+    Switch(
+        "quorum-own-epoch",
+        "Q4 an older record is committed by a record of the own epoch",
+        (QuorumLeader, "_is_of_own_epoch", _yes),
+    ),
+    Switch(
+        "quorum-new-voters",
+        "Q4 the proposed voters count while a proposal is undecided",
+        (QuorumLeader, "_proposed", lambda self: ()),
+    ),
+    Switch(
+        "quorum-old-voters",
+        "Q4 the stored voters count while a proposal is undecided",
+        (QuorumLeader, "_stored_counts", lambda self: not self._proposed()),
+    ),
+    Switch(
+        "quorum-promise",
+        "Q6 a replica that answers takes no part in an older epoch",
+        (Broker, "takes_no_part", _of_vacancy_at_all),
+        shell=True,
+    ),
+    Switch(
+        "quorum-directory",
+        "Q7 an answer counts in the directory of the record",
+        (election, "registered_directory", _any_directory),
+        (vacancies, "_is_place", _anywhere),
+    ),
+    Switch(
+        "quorum-last-broker-epoch",
+        "Q7 and Q12 an old copy of a disk gives no promise",
+        (election, "kept_everything", _kept_since_intact),
+        (Broker, "_is_older_than", _no),
+    ),
+    Switch(
+        "quorum-intact-since",
+        "Q7 unsynced records are trusted only after intact starts",
+        (election, "kept_everything", _kept_since_entry),
+    ),
+    Switch(
+        "quorum-promises",
+        "Q8 R = N - W + 1 voters promise before a leader is appointed",
+        (quorum_rules, "promises_needed", _one_less),
+    ),
+    Switch(
+        "quorum-fixed-size",
+        "Q8 N stays when a voter is gone",
+        (quorum_rules, "promises_needed", _of_present_voters),
+    ),
+    Switch(
+        "quorum-greatest",
+        "Q8 no R answers are ahead of the appointed replica",
+        (vacancies, "_answers_not_ahead", _all_answers),
+    ),
+    Switch(
+        "quorum-epoch-first",
+        "Q8 logs are compared by epoch before offset",
+        (vacancies, "_answers_not_ahead", _by_end_alone),
+    ),
+    Switch(
+        "quorum-appointment-revision",
+        "Q8 an appointment compares the revision of the vacancy",
+        (guards, "controller_sees_partition", _unguarded),
+        shell=True,
+    ),
+    Switch(
+        "quorum-voters-hold",
+        "Q9 W of the new voters have everything",
+        (voters, "holds", _yes),
+    ),
+    Switch(
+        "quorum-epoch-start",
+        "Q9 the new voters also have everything below the start of the epoch",
+        (QuorumLeader, "_promised", lambda self: self._high_watermark),
+    ),
+    Switch(
+        "quorum-leader-revision",
+        "Q9 a leader compares the record's revision",
+        (guards, "leader_sees_partition", _unguarded),
+        shell=True,
+    ),
+    Switch(
+        "quorum-leave-first",
+        "Q11 a replica gives up its vote before it drops bytes",
+        (Broker, "leave_for_damage", _drop_at_once),
+        shell=True,
+    ),
+    Switch(
+        "quorum-truncate-by-epoch",
+        "Q13 a follower never truncates by the high watermark",
+        (Following, "cut_before_fetching", _cut_to_high_watermark),
+    ),
+    Switch(
+        "quorum-incarnation",
+        "Q3 a broker leads only in the incarnation that the record names",
+        (Broker, "leads", _leader_of_older_incarnations),
+        shell=True,
+    ),
+)

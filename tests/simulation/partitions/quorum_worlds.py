@@ -1,0 +1,88 @@
+"""Worlds whose partitions have a write quorum, with the brokers, disks and faults of the worlds of in-sync replicas."""
+
+from __future__ import annotations
+
+from random import Random
+
+from fairlead_broker.registry.records import DurabilityState
+from partitions.plan import STORMS, Fault, Plan
+from partitions.world import World
+from simulator.network import Weather
+from simulator.world import Verdict
+
+SIZES = ((3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (2, 2, 2), (5, 5, 3), (4, 3, 2), (3, 2, 2), (6, 3, 2))
+"""Numbers of brokers and replicas, with the write quorum."""
+LEFT_OUT = frozenset({Fault.CHANGE_DURABILITY, Fault.PORT_FLAPS})
+"""Faults that worlds with quorums do not have: their durability is fixed."""
+RARE: tuple[tuple[Fault, ...], ...] = (
+    (Fault.MOVE_LEADER, Fault.CUT_PEERS),
+    (Fault.MOVE_LEADER, Fault.WIPE, Fault.KILL),
+    (Fault.LEASE_EARLY, Fault.CUT_STORE, Fault.MOVE_LEADER),
+    (Fault.OLD_DISK, Fault.KILL, Fault.MOVE_LEADER),
+    (Fault.DAMAGE, Fault.MOVE_LEADER),
+    (Fault.REASSIGN, Fault.CUT_STORE, Fault.MOVE_LEADER),
+    (Fault.REASSIGN, Fault.KILL, Fault.WIPE),
+    (Fault.CHANGE_MIN_ISR, Fault.CUT_STORE, Fault.KILL),
+    (Fault.POWER, Fault.POWER_ALL),
+    (Fault.MOVE_LEADER, Fault.WATCH),
+    (Fault.MOVE_LEADER, Fault.WATCH, Fault.CUT_STORE),
+    (Fault.WIPE,),
+    (Fault.OLD_DISK, Fault.KILL),
+    (Fault.CUT_PEERS, Fault.ISOLATE, Fault.KILL),
+)
+"""Faults that find a rule only together; half of the worlds have one of these sets."""
+
+
+def draw(rng: Random) -> Plan:
+    """Choose the properties of a world at random."""
+    brokers, replicas, write = rng.choice(SIZES)
+    faults = [each for each in STORMS if each not in LEFT_OUT and rng.random() < 0.3]
+    if rng.random() < 0.5:
+        faults = list(rng.choice(RARE))
+    if replicas == brokers:
+        faults = [each for each in faults if each is not Fault.REASSIGN]
+    faults = faults or [Fault.KILL, Fault.POWER]
+    weather = Weather()
+    if rng.random() < 0.7:
+        weather = Weather(
+            loss=rng.choice((0.0, 0.05, 0.15)),
+            repeat=rng.choice((0.0, 0.1)),
+            slow=rng.choice((0.0, 0.1, 0.3)),
+            slow_seconds=rng.choice((0.3, 1.5)),
+            usual_seconds=rng.choice((0.005, 0.03)),
+        )
+    least = replicas // 2 + 1
+    return Plan(
+        brokers=brokers,
+        replicas=replicas,
+        partitions=1,
+        min_isr=write,
+        min_isr_least=least if Fault.CHANGE_MIN_ISR in faults else write,
+        durability=rng.choice((DurabilityState.SYNCED, DurabilityState.SYNCED, DurabilityState.REPLICATED)),
+        unclean=False,
+        idempotent=rng.random() < 0.5,
+        producers=rng.choice((1, 2)),
+        readers=rng.choice((0, 1)),
+        lease_seconds=1.0,
+        lag_seconds=rng.choice((0.6, 1.2)),
+        unclean_seconds=1.0,
+        sync_seconds=rng.choice((0.01, 0.3, 1.0)),
+        think_seconds=rng.choice((0.05, 0.1, 0.3)),
+        fetch_cells=rng.choice((1, 1, 3, 100)),
+        storm_seconds=rng.choice((5.0, 8.0)),
+        fault_seconds=rng.choice((0.15, 0.3, 0.6)),
+        faults=tuple(faults),
+        weather=weather,
+        write=write,
+    )
+
+
+class QuorumWorld(World):
+    """A world whose partitions have a write quorum."""
+
+    draw = staticmethod(draw)
+
+
+def run(seed: int, *, traced: bool = False) -> Verdict:
+    """Run the world of a seed."""
+    return QuorumWorld(seed, traced=traced).run()
