@@ -84,8 +84,9 @@ PRODUCER_HEADERS: Final = (
 )
 TRANSACTION_HEADER: Final = HeaderParameter(
     Header.TRANSACTION,
-    "id of the transaction, such as `17.4`, to which the records belong, for a JSON, Arrow or CloudEvents body; with "
-    "acks=all. After a lost answer, abort the transaction and begin another",
+    "id of the transaction, such as `17.4`, to which the records belong, for every body but binary batches; with "
+    "acks=all. After a lost answer, abort the transaction and begin another, or repeat a request to one partition that "
+    "had the header `Fairlead-Base-Sequence`, by which the leader recognises the repeat",
     r"^(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})$",
 )
 IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(

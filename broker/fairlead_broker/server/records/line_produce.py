@@ -17,6 +17,7 @@ from fairlead_api.bodies.media_types import NDJSON
 from fairlead_api.bodies.requests import ProducedLines, ProducedSummary
 from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.body import CUT_OFF, ClientGone, ProduceBodyLimits
@@ -45,7 +46,14 @@ class LineProduce:
         self._clock = clock
         self._bodies = bodies
 
-    async def answer(self, call: Call, acks: Acks, timeout_seconds: float, split: Split) -> None:
+    async def answer(
+        self,
+        call: Call,
+        acks: Acks,
+        timeout_seconds: float,
+        split: Split,
+        transaction: TransactionId | None,
+    ) -> None:
         """Store the lines as they arrive. Raises a refusal of the whole call only before the first line is read."""
         refuse_producer_headers(call, ONE_REQUEST_EACH)
         refuse_idempotency_key(call)
@@ -56,7 +64,9 @@ class LineProduce:
         await call.start_stream([(b"content-type", NDJSON.encode())])
         try:
             async for lines in stream.groups():
-                produced = await self._produced(call, lines, acks, timeout_seconds, split, totals)
+                produced = await self._produced(
+                    call, lines, acks, timeout_seconds, split, transaction, totals
+                )
                 await call.send_piece(msgspec.json.encode(produced) + b"\n")
         except ProblemError as problem:
             await _end(call, totals, problem)
@@ -72,6 +82,7 @@ class LineProduce:
         acks: Acks,
         timeout_seconds: float,
         split: Split,
+        transaction: TransactionId | None,
         totals: _Totals,
     ) -> ProducedLines:
         first, last = lines[0][0], lines[-1][0]
@@ -80,7 +91,7 @@ class LineProduce:
             records = await read_lines(lines, Encoding(call.query.text("encoding")), self._clock.now_us())
             target = await topic_to_write(call, self._broker)
             _, shares, outcomes = await self._storing.store(
-                call, target, records, split, acks, timeout_seconds
+                call, target, records, split, acks, timeout_seconds, None, transaction
             )
         except ProblemError as problem:
             totals.add(len(lines), 0, problem.status)

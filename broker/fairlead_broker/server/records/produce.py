@@ -26,8 +26,8 @@ from fairlead_broker.server.http.call import Call, Endpoint, record_body_type
 from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce_head import (
     IN_THE_BATCH,
-    LINES,
     acknowledgement,
+    base_sequence,
     keyed_request,
     producer_stamp,
     refuse_idempotency_key,
@@ -72,8 +72,8 @@ class ProduceCalls:
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
-            refuse_transaction(call, LINES)
-            await self._lines.answer(call, acks, timeout_seconds, partial(_to_partition, call.partition))
+            split = partial(_to_partition, call.partition)
+            await self._lines.answer(call, acks, timeout_seconds, split, transaction_of(call))
             return
         topic, missing = await topic_to_write(call, self._broker)
         found = None if missing else await locate_path(call, self._broker, topic)
@@ -119,7 +119,7 @@ class ProduceCalls:
         transaction: TransactionId | None,
     ) -> tuple[memoryview, KeyedRequest | None]:
         """Return the batch of a JSON or Arrow body, and the idempotency key of the request."""
-        producer = producer_stamp(call) if transaction is None else stamp_of(transaction)
+        producer = producer_stamp(call) if transaction is None else stamp_of(transaction, base_sequence(call))
         keyed = await keyed_request(call, media_type, body)
         records = await read_records(call, media_type, body, self._clock.now_us())
         return await encoded(records, topic.config, producer, keyed), keyed

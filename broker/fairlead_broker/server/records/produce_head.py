@@ -23,7 +23,6 @@ from fairlead_broker.server.http.call import BINARY_EVENT, Call
 REQUEST_DIGEST: Final = "fairlead-request-digest"
 """Header of calls between brokers that contains a digest, which distinguishes requests with the same idempotency
 key."""
-LINES: Final = "an NDJSON body is stored in several batches; send a JSON body"
 IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer"
 ON_LOOP_BYTES_MAX: Final = 128 << 10
 """Maximum number of bytes of a body whose digest is computed on the event loop; 1 MiB would block the loop for a
@@ -58,6 +57,13 @@ def producer_stamp(call: Call) -> ProducerStamp | None:
         )
     producer_id, epoch, sequence = (_number(call, header, maximum) for header, maximum in _PRODUCER)
     return ProducerStamp(producer_id, epoch, sequence)
+
+
+def base_sequence(call: Call) -> int | None:
+    """Return the header `Fairlead-Base-Sequence` of a request with a transaction. Raises `malformed_request`."""
+    if Header.BASE_SEQUENCE.lower().encode() not in call.headers:
+        return None
+    return _number(call, Header.BASE_SEQUENCE, _INT32_MAX)
 
 
 async def keyed_request(call: Call, media_type: str, body: bytes) -> KeyedRequest | None:

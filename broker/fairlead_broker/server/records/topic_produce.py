@@ -29,14 +29,13 @@ from fairlead_broker.server.records.line_produce import LineProduce
 from fairlead_broker.server.records.produce import DUPLICATE
 from fairlead_broker.server.records.produce_frames import partition_result
 from fairlead_broker.server.records.produce_head import (
-    LINES,
     acknowledgement,
     keyed_request,
     refuse_producer_headers,
 )
 from fairlead_broker.server.records.produced_records import read_records
 from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
-from fairlead_broker.server.records.transaction_headers import refuse_transaction, transaction_of
+from fairlead_broker.server.records.transaction_headers import transaction_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import named_leader, topic_to_write
 
@@ -75,8 +74,7 @@ class TopicProduceCalls:
         acks, timeout_seconds = acknowledgement(call)
         media_type = record_body_type(call)
         if media_type == NDJSON:
-            refuse_transaction(call, LINES)
-            await self._lines.answer(call, acks, timeout_seconds, self._split)
+            await self._lines.answer(call, acks, timeout_seconds, self._split, transaction_of(call))
             return
         transaction = transaction_of(call)
         refuse_producer_headers(call, SEQUENCES_ARE_OF_PARTITIONS)

@@ -15,20 +15,24 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 from fairlead_broker.runtime import Broker
 from fairlead_broker.server.http.call import Call
-from fairlead_broker.server.records.produce_head import PRODUCER_HEADER_NAMES
 from fairlead_broker.server.routing.transaction_access import authorize, check_level
 
 _TRANSACTION: Final = Header.TRANSACTION.lower().encode()
-_KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()
+_NOT_TOGETHER: Final = tuple(
+    header.lower().encode() for header in (Header.IDEMPOTENCY_KEY, Header.PRODUCER_ID, Header.PRODUCER_EPOCH)
+)
 _NO_SEQUENCE: Final = -1
 """Placeholder for the base sequence of a batch, which the leader replaces by the next sequence."""
 
 
 def transaction_of(call: Call) -> TransactionId | None:
-    """Return the transaction of a request, or None. Raises `malformed_request`."""
+    """Return the transaction of a request, or None. Raises `malformed_request`.
+
+    Of the headers of a producer, only `Fairlead-Base-Sequence` is allowed together with a transaction.
+    """
     if _TRANSACTION not in call.headers:
         return None
-    for name in (_KEY, *PRODUCER_HEADER_NAMES):
+    for name in _NOT_TOGETHER:
         if name in call.headers:
             raise ProblemError(
                 "malformed_request",
@@ -48,9 +52,18 @@ def refuse_transaction(call: Call, reason: str) -> None:
         )
 
 
-def stamp_of(transaction: TransactionId) -> ProducerStamp:
-    """Return the producer of a batch in a transaction; the leader of the partition assigns a sequence to the batch."""
-    return ProducerStamp(transaction.producer_id, transaction.epoch, _NO_SEQUENCE, is_transactional=True)
+def stamp_of(transaction: TransactionId, sequence: int | None = None) -> ProducerStamp:
+    """Return the producer of a batch in a transaction.
+
+    With a sequence, the leader of the partition recognises a repeated request; without a sequence, the leader assigns
+    the next one to the batch.
+    """
+    return ProducerStamp(
+        transaction.producer_id,
+        transaction.epoch,
+        _NO_SEQUENCE if sequence is None else sequence,
+        is_transactional=True,
+    )
 
 
 async def name_partition(
