@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterator
 from urllib.parse import quote
@@ -168,6 +169,24 @@ def test_a_large_record_is_an_excerpt_with_a_download(console: str, topics: None
     assert len(listed) < 100_000
     assert len(one) < 200_000
     assert value == b'{"n": 1, "x": "%s"}' % (b"x" * LARGE_BYTES)
+
+
+def test_a_search_is_exported_as_lines_or_columns(console: str, topics: None) -> None:
+    """An export has every record of the search once, as NDJSON or as an Arrow stream."""
+    _, headers, lines = ask(console, "/topics/clicks/export?q=paid&start=oldest")
+    records = [json.loads(line) for line in lines.splitlines()]
+    _, _, stream = ask(console, "/topics/clicks/export?q=paid&form=arrow")
+    columns = pa.ipc.open_stream(stream).read_all()
+    _, _, odd = ask(console, "/topics/odd/export")
+
+    assert headers["Content-Disposition"].startswith("attachment")
+    assert sorted(json.loads(each["value"])["id"] for each in records) == list(range(0, RECORDS, 10))
+    assert records[0]["headers"] == [["trace", f"t{json.loads(records[0]['value'])['id']}"]]
+    assert {(each["partition"], each["offset"]) for each in records} == {
+        (each["partition"], each["offset"]) for each in columns.to_pylist()
+    }
+    assert {"base64": "YnJva2VuIP/+wyg="} in [json.loads(line)["value"] for line in odd.splitlines()]
+    assert ask(console, "/topics/clicks/export?q=(&match=regex")[0] == 422
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from fairlead_console.pages import (
     group_reset,
     groups,
     message,
+    message_export,
     messages,
     overview,
     problem,
@@ -32,6 +33,7 @@ PAGES: Final = (
     ConsolePage(broker.router),
     ConsolePage(messages.router),
     ConsolePage(message.router),
+    ConsolePage(message_export.router),
     ConsolePage(problem.router),
 )
 """Every page; the first one that knows an address answers."""

@@ -6,6 +6,7 @@ only. Of a JSON path, a pattern that every matching document contains selects th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -98,8 +99,8 @@ def _text_test(kind: Match, text: str) -> Callable[[Column], Mask]:
         msg = f"a filter has at most {PATTERN_LETTERS_MAX} characters; this one has {len(text)}"
         raise FilterError(msg)
     if kind == "contains":
-        wanted = text.encode(errors="surrogateescape")
-        return lambda column: pc.match_substring(column, cast("str", wanted))  # the stubs lack bytes
+        # RE2 finds a text several times faster than Arrow's search for a substring.
+        text = re.escape(text)
     try:
         pc.match_substring_regex(pa.array([b""]), text)
     except (pa.ArrowInvalid, UnicodeError) as error:

@@ -109,6 +109,20 @@ def test_a_pattern_takes_linear_time() -> None:
     assert chosen(RecordFilter(field="value", kind="regex", text="^(a+)+$"), batch) == []
 
 
+@given(
+    st.text(max_size=4) | st.sampled_from(list(".*+?()[]{}|^$\\-# \n")),
+    st.text(max_size=9),
+    st.text(max_size=9),
+)
+def test_a_text_is_found_as_it_is_written(text: str, before: str, after: str) -> None:
+    """A text with signs of patterns, or of any language, is found exactly where it is."""
+    values = pa.array([(before + text + after).encode(), (before + after).encode()], pa.binary())
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), values], names=["offset", "value"])
+
+    expected = [0] + ([1] if text in before + after else [])
+    assert chosen(RecordFilter(field="value", text=text), batch) == expected
+
+
 @given(DOCUMENTS, st.booleans(), st.data())
 def test_the_pattern_of_a_path_leaves_out_no_document(
     document: object, is_ascii: bool, data: st.DataObject

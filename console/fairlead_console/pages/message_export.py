@@ -1,0 +1,123 @@
+"""Messages as a file: the records of a search as NDJSON or as an Arrow stream, inside the budget of the search."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final, Literal
+
+import pyarrow as pa
+from fastapi import APIRouter, Query, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
+
+from fairlead_api.timestamps import format_timestamp
+from fairlead_console.access import Access
+from fairlead_console.records.query import QueryError, message_query
+from fairlead_console.records.scan import Rows, Scan, ScanLimits
+
+router = APIRouter()
+RECORDS_MAX: Final = 1_000_000
+SECONDS_MAX: Final = 600
+MEDIA_TYPES: Final = {"ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
+
+
+@router.get("/topics/{name}/export")
+async def export(
+    request: Request,
+    access: Access,
+    name: str,
+    form: Annotated[Literal["ndjson", "arrow"], Query()] = "ndjson",
+) -> StreamingResponse:
+    """Answer with the records of a search as a file."""
+    await access.admin.describe_topic(name)
+    query = message_query(name, request.query_params)
+    try:
+        limits = ScanLimits(records=RECORDS_MAX, nbytes=query.nbytes_left, seconds=SECONDS_MAX)
+        scan = Scan(access.connection, query.scan_range, query.record_filter, limits)
+    except QueryError as error:
+        raise HTTPException(422, str(error)) from error
+    lines = _lines(scan, name) if form == "ndjson" else _stream(scan)
+    return StreamingResponse(
+        lines,
+        media_type=MEDIA_TYPES[form],
+        headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
+    )
+
+
+async def _lines(scan: Scan, topic: str) -> AsyncIterator[bytes]:
+    """Yield one JSON object per record, with the members of `fairlead consume --output json`."""
+    async for rows in scan.rows():
+        if rows.columns.num_rows:
+            yield b"".join(_line(topic, rows.partition, row) for row in _rows(rows))
+
+
+def _rows(rows: Rows) -> list[dict[str, Any]]:
+    columns = rows.columns
+    times = columns.column("timestamp").cast(pa.int64())
+    return columns.set_column(columns.schema.get_field_index("timestamp"), "timestamp", times).to_pylist()
+
+
+def _line(topic: str, partition: int, row: dict[str, Any]) -> bytes:
+    document = {
+        "topic": topic,
+        "partition": partition,
+        "offset": row["offset"],
+        "timestamp": format_timestamp(row["timestamp"]),
+        "key": _text(row["key"]),
+        "value": _text(row["value"]),
+        "headers": [[each["key"], _text(each["value"])] for each in row["headers"] or ()],
+    }
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def _text(data: bytes | None) -> object:
+    """Return bytes as text, or in base64 if they are not UTF-8."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+async def _stream(scan: Scan) -> AsyncIterator[bytes]:
+    """Yield an Arrow stream with the columns of a batch and the partition."""
+    writer: pa.ipc.RecordBatchStreamWriter | None = None
+    buffered = _Chunks()
+    async for rows in scan.rows():
+        partition = pa.array([rows.partition] * rows.columns.num_rows, pa.int32())
+        batch = rows.columns.append_column("partition", partition)
+        if writer is None:
+            writer = pa.ipc.new_stream(buffered, batch.schema)
+        if batch.num_rows:
+            writer.write_batch(batch)
+            yield buffered.take()
+    if writer is not None:
+        writer.close()
+        yield buffered.take()
+
+
+class _Chunks(io.RawIOBase):
+    """File for an Arrow writer, from which the written bytes are taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        """Return that the file can be written."""
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        """Keep a copy of bytes."""
+        self._parts.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        """Return the bytes written since the last call."""
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
