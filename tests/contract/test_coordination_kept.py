@@ -27,6 +27,8 @@ from fairlead_api.identifiers import (
 from fairlead_broker.controlling.moving import MovedRecord, _moved_key, _moving_key
 from fairlead_broker.coordination.embedded_history import History
 from fairlead_broker.registry.group_records import (
+    ClassicGroupRecord,
+    ClassicMemberRecord,
     CoordinatorRecord,
     GroupRecord,
     MemberRecord,
@@ -192,6 +194,18 @@ RECORDS: dict[str, Record] = {
     "group": GroupRecord(epoch=3, target_epoch=2, assignor="uniform", emptied_us=_TIME, created_us=_TIME),
     "group, least": GroupRecord(epoch=3, assignor="uniform", created_us=_TIME),
     "group target": TargetRecord(epoch=3, members={"m": (0, 2)}),
+    "group, classic": ClassicGroupRecord(
+        generation=3, protocol_type="consumer", protocol="range", leader="m"
+    ),
+    "group member, classic": ClassicMemberRecord(
+        instance_id="i",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=300_000,
+        subscription=b"\x00\x01",
+        assignment=b"\xff",
+    ),
     "group member": MemberRecord(
         instance_id="i",
         rack="r",
@@ -292,6 +306,8 @@ def _keys() -> dict[str, str]:
         "group target": _GROUP.target(_TOPIC),
         "group members": _GROUP.members,
         "group member": _GROUP.member(_ODD),
+        "group, classic": _GROUP.classic,
+        "group member, classic": _GROUP.classic_member(_ODD),
         "group offsets": _GROUP.offsets,
         "group offsets of partition 63": _GROUP.offsets_of(_TOPIC, 63),
         "group offsets of partition 64": _GROUP.offsets_of(_TOPIC, 64),

@@ -24,7 +24,10 @@ from fairlead_broker.coordination.protocol import (
     Page,
 )
 from fairlead_broker.groups import GroupChange, GroupKey, MemberKey, StateKey, TargetKey
+from fairlead_broker.groups.classic.messages import ClassicChange
 from fairlead_broker.registry.group_records import (
+    ClassicGroupRecord,
+    ClassicMemberRecord,
     CoordinatorRecord,
     GroupRecord,
     MemberRecord,
@@ -32,6 +35,8 @@ from fairlead_broker.registry.group_records import (
     TargetRecord,
 )
 from fairlead_broker.registry.keys import (
+    FoundClassic,
+    FoundClassicMember,
     FoundMember,
     FoundOffsets,
     FoundState,
@@ -104,11 +109,14 @@ class StoredGroup:
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
     members: Mapping[str, MemberRecord] = field(default_factory=dict)
     offsets: Mapping[Block, OffsetsRecord] = field(default_factory=dict)
+    classic: ClassicGroupRecord | None = None
+    classic_members: Mapping[str, ClassicMemberRecord] = field(default_factory=dict)
 
     @property
     def is_absent(self) -> bool:
         """Whether the group does not exist."""
-        return self.state is None and not (self.targets or self.members or self.offsets)
+        found = self.targets or self.members or self.offsets or self.classic or self.classic_members
+        return self.state is None and not found
 
 
 class GroupStore:
@@ -167,6 +175,8 @@ class GroupStore:
         targets: dict[TopicId, TargetRecord] = {}
         members: dict[str, MemberRecord] = {}
         offsets: dict[Block, OffsetsRecord] = {}
+        classic: ClassicGroupRecord | None = None
+        classic_members: dict[str, ClassicMemberRecord] = {}
         for item in await self._items(keys.prefix):
             match keys.parse(item.key):
                 case FoundState():
@@ -177,9 +187,13 @@ class GroupStore:
                     members[member_id] = _read(item, MemberRecord)
                 case FoundOffsets(topic_id, block):
                     offsets[topic_id, block] = _read(item, OffsetsRecord)
+                case FoundClassic():
+                    classic = _read(item, ClassicGroupRecord)
+                case FoundClassicMember(member_id):
+                    classic_members[member_id] = _read(item, ClassicMemberRecord)
                 case _:
                     continue
-        return StoredGroup(state, targets, members, offsets)
+        return StoredGroup(state, targets, members, offsets, classic, classic_members)
 
     async def write(self, claim: Claim, operations: Sequence[Operation]) -> None:
         """Run write operations in one transaction, if the claim is still valid.
@@ -351,6 +365,19 @@ def _readable_holder(item: KeyValue) -> Holder | None:
 
 def _read(item: KeyValue, record_type: type[R]) -> R:
     return decode(item.key, item.value, record_type)
+
+
+def classic_pieces(keys: GroupKeys, change: ClassicChange) -> Sequence[Sequence[Operation]]:
+    """Divide the change of a classic group into portions, to be written in this order: the group's record is last.
+
+    A coordinator that finds only members of an interrupted write lets them join again.
+    """
+    operations: list[Operation] = [Delete(keys.classic_member(each)) for each in sorted(change.gone)]
+    operations += [Put(keys.classic_member(each), encode(record)) for each, record in change.members.items()]
+    operations.append(
+        Delete(keys.classic) if change.group is None else Put(keys.classic, encode(change.group))
+    )
+    return list(portions(operations))
 
 
 def change_pieces(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead_broker.kafka.calls.call import Client, CloseConnection, KafkaCall
+from fairlead_broker.kafka.calls.classic import ClassicCalls
 from fairlead_broker.kafka.calls.coordinators import CoordinatorCalls
 from fairlead_broker.kafka.calls.fetch import FetchCalls
 from fairlead_broker.kafka.calls.group_offsets import GroupOffsetCalls
@@ -58,6 +59,7 @@ class Dispatch:
             **ProducerCalls(broker).calls(),
             **CoordinatorCalls(broker).calls(),
             **GroupCalls(broker, new_id).calls(),
+            **ClassicCalls(broker, new_id).calls(),
             **GroupOffsetCalls(broker).calls(),
         }
         assert self._execute.keys() == APIS.keys(), "every API in the table has a call, and every call an API"

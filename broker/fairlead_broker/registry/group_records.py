@@ -96,3 +96,28 @@ class OffsetsRecord(Record, frozen=True, kw_only=True):
 
     entries: tuple[OffsetEntry, ...]
     """Entries in ascending order of partition numbers."""
+
+
+class ClassicGroupRecord(Record, frozen=True, kw_only=True):
+    """Value of `groups/<group>/classic`: a generation of a group of Kafka's classic protocol that has an assignment."""
+
+    generation: Count
+    protocol_type: str
+    protocol: str
+    """Assignor that the members of the generation use."""
+    leader: str
+    """Member id of the leader, which assigned the partitions."""
+
+
+class ClassicMemberRecord(Record, frozen=True, kw_only=True):
+    """Value of `groups/<group>/classic/members/<member id>`."""
+
+    instance_id: str | None = None
+    client_id: str
+    client_host: str
+    session_timeout_ms: Positive
+    rebalance_timeout_ms: Positive
+    subscription: bytes
+    """Subscription of the member, in the format of the clients' protocol."""
+    assignment: bytes
+    """Assignment of the member, in the format of the clients' protocol."""

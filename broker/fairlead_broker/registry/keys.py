@@ -326,7 +326,27 @@ class FoundOffsets:
     block: int
 
 
-FoundGroupKey: TypeAlias = FoundCoordinator | FoundState | FoundTarget | FoundMember | FoundOffsets
+@dataclass(frozen=True, slots=True)
+class FoundClassic:
+    """Key `classic` of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundClassicMember:
+    """Key `classic/members/<member id>` of a group."""
+
+    member_id: str
+
+
+FoundGroupKey: TypeAlias = (
+    FoundCoordinator
+    | FoundState
+    | FoundTarget
+    | FoundMember
+    | FoundOffsets
+    | FoundClassic
+    | FoundClassicMember
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +389,15 @@ class GroupKeys:
         """Prefix of all committed offsets of the group."""
         return f"{self.prefix}offsets/"
 
+    @property
+    def classic(self) -> str:
+        """Key of the `ClassicGroupRecord`."""
+        return f"{self.prefix}classic"
+
+    def classic_member(self, member_id: str) -> str:
+        """Return the key of a `ClassicMemberRecord`."""
+        return f"{self.classic}/members/{encode_name(member_id)}"
+
     def target(self, topic_id: TopicId) -> str:
         """Return the key of a `TargetRecord`."""
         return f"{self.targets}{topic_id}"
@@ -400,6 +429,10 @@ class GroupKeys:
                 return FoundMember(unquote(member))
             case ["offsets", topic_id, block] if topic_id and block.isdecimal():
                 return FoundOffsets(TopicId(topic_id), int(block))
+            case ["classic"]:
+                return FoundClassic()
+            case ["classic", "members", member] if member:
+                return FoundClassicMember(unquote(member))
             case _:
                 return None
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from broker_kit import Calls
 from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
 
-PROTOCOLS = ("consumer",)
+PROTOCOLS = ("classic", "consumer")
 
 
 def member(bootstrap: str, topic: str, **settings: object) -> Consumer:
@@ -107,3 +108,50 @@ async def test_groups_are_listed_and_deleted(start: StartBroker) -> None:
     assert while_joined == ["billing"]
     assert [each["group"] for each in over_http] == ["billing"]
     assert await asyncio.to_thread(groups) == []
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+async def test_members_that_come_and_go_read_each_record_once(start: StartBroker, strategy: str) -> None:
+    """Three members share the partitions, one leaves, and every record is read by one of them."""
+    running = await start()
+    bootstrap = kafka_address(running)
+    assert running.addresses.data is not None
+    async with Calls(running.addresses.data) as calls:
+        await calls.create("shared", partitions=4)
+    settings: dict[str, Any] = {"partition.assignment.strategy": strategy, "session.timeout.ms": 6000}
+    producer = Producer({"bootstrap.servers": bootstrap})
+
+    def run() -> list[bytes | None]:
+        for number in range(100):
+            producer.produce("shared", b"%d" % number, key=b"%d" % number)
+        assert producer.flush(SECONDS_MAX) == 0
+        members = [member(bootstrap, "shared", **settings) for _ in range(3)]
+        found: list[bytes | None] = []
+        deadline = time.monotonic() + SECONDS_MAX
+        try:
+            while not all(each.assignment() for each in members) or len(found) < 100:
+                assert time.monotonic() < deadline, (len(found), [each.assignment() for each in members])
+                for each in members:
+                    for message in each.consume(50, 0.1):
+                        assert message.error() is None, message.error()
+                        found.append(message.value())
+                        each.commit(message=message, asynchronous=False)
+            members.pop().close()
+            for number in range(100, 200):
+                producer.produce("shared", b"%d" % number, key=b"%d" % number)
+            assert producer.flush(SECONDS_MAX) == 0
+            while len(found) < 200:
+                assert time.monotonic() < deadline, len(found)
+                for each in members:
+                    for message in each.consume(50, 0.1):
+                        assert message.error() is None, message.error()
+                        found.append(message.value())
+                        each.commit(message=message, asynchronous=False)
+        finally:
+            for each in members:
+                each.close()
+        return found
+
+    found = await asyncio.to_thread(run)
+
+    assert sorted(int(value or b"-1") for value in found) == list(range(200))

@@ -7,6 +7,8 @@ import pytest
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset, TimestampUs, TopicId
 from fairlead_broker.registry.group_records import (
+    ClassicGroupRecord,
+    ClassicMemberRecord,
     CoordinatorRecord,
     GroupRecord,
     MemberRecord,
@@ -22,6 +24,16 @@ RECORDS: list[Record] = [
     CoordinatorRecord(broker=BrokerId(2), broker_epoch=BrokerEpoch(40)),
     GroupRecord(epoch=3, target_epoch=2, assignor="uniform", created_us=TimestampUs(5)),
     TargetRecord(epoch=3, members={"m": (0, 2)}),
+    ClassicGroupRecord(generation=3, protocol_type="consumer", protocol="range", leader="m"),
+    ClassicMemberRecord(
+        instance_id="i",
+        client_id="c",
+        client_host="/h",
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=300_000,
+        subscription=b"\x00\x01",
+        assignment=b"\xff",
+    ),
     MemberRecord(
         instance_id="i",
         rack="r",

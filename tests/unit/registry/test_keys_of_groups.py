@@ -8,6 +8,8 @@ import pytest
 
 from fairlead_api.identifiers import TopicId
 from fairlead_broker.registry.keys import (
+    FoundClassic,
+    FoundClassicMember,
     FoundCoordinator,
     FoundGroupKey,
     FoundMember,
@@ -33,6 +35,8 @@ BUILT: list[tuple[str, FoundGroupKey]] = [
     (KEYS.offsets_of(ID, 63), FoundOffsets(ID, 0)),
     (KEYS.offsets_of(ID, 64), FoundOffsets(ID, 1)),
     (KEYS.offsets_block(ID, 7), FoundOffsets(ID, 7)),
+    (KEYS.classic, FoundClassic()),
+    (KEYS.classic_member("a/b"), FoundClassicMember("a/b")),
 ]
 
 

@@ -172,6 +172,9 @@ def commit_error(problem: ProblemError) -> KafkaError:
     if problem.code == "group_not_empty":
         # A program that is no member commits into a group with members.
         return KafkaError.UNKNOWN_MEMBER_ID
+    classic = problem.data.get("classic")
+    if isinstance(classic, str):
+        return KafkaError[classic]
     return error_of(problem, Family.GROUP)
 
 

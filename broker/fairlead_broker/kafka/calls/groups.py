@@ -6,6 +6,7 @@ Members of Kafka's clients and of the SDK are the same members of the same group
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,14 +31,19 @@ from fairlead_broker.kafka.protocol.messages import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatResponse,
     DeleteGroupsResponse,
+    DescribeGroupsResponse,
     ListGroupsResponse,
 )
 from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.groups.refusals import group_not_found
 
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2
 LIST_PAGE: Final = 1_000
 CONSUMER_TYPE: Final = "Consumer"
+CLASSIC_TYPE: Final = "Classic"
+NOT_FOUND_SINCE: Final = 6
+"""First version of DescribeGroups that has an error for an unknown group."""
 
 
 class GroupCalls:
@@ -53,6 +59,7 @@ class GroupCalls:
         return {
             ApiKey.CONSUMER_GROUP_HEARTBEAT: self.heartbeat,
             ApiKey.CONSUMER_GROUP_DESCRIBE: self.describe,
+            ApiKey.DESCRIBE_GROUPS: self.describe_classic,
             ApiKey.LIST_GROUPS: self.list_groups,
             ApiKey.DELETE_GROUPS: self.delete_groups,
         }
@@ -80,7 +87,10 @@ class GroupCalls:
             return Reply(
                 ConsumerGroupHeartbeatResponse(
                     version=call.version,
-                    error_code=error_of(problem, Family.GROUP),
+                    # A group with classic members is not a group of this protocol.
+                    error_code=KafkaError.GROUP_ID_NOT_FOUND
+                    if problem.code == "group_not_empty"
+                    else error_of(problem, Family.GROUP),
                     error_message=problem.detail,
                     member_id=member_id or None,
                 )
@@ -114,6 +124,8 @@ class GroupCalls:
         try:
             call.access.require(Operation.DESCRIBE, Kind.GROUP, group)
             check_group_name(group)
+            if await self._broker.groups.classic_group(group) is not None:
+                raise group_not_found(group)
             found = await self._broker.groups.describe(group)
         except ProblemError as problem:
             return kind(
@@ -133,6 +145,49 @@ class GroupCalls:
             assignor_name=found.assignor,
             members=_members(call, found),
         )
+
+    async def describe_classic(self, call: KafkaCall) -> Reply:
+        """Return groups of the classic protocol with their members; tools ask for others by another API."""
+        groups = [await self._described_classic(call, group) for group in call.request.groups]
+        return Reply(DescribeGroupsResponse(version=call.version, groups=groups))
+
+    async def _described_classic(self, call: KafkaCall, group: str) -> Any:
+        kind, version = DescribeGroupsResponse.DescribedGroup, call.version
+        response = kind(
+            version=version,
+            error_code=KafkaError.NONE,
+            group_id=group,
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+        )
+        try:
+            call.access.require(Operation.DESCRIBE, Kind.GROUP, group)
+            check_group_name(group)
+            classic = await self._broker.groups.classic_group(group)
+            if classic is None:
+                raise group_not_found(group)
+        except ProblemError as problem:
+            error = error_of(problem, Family.GROUP)
+            if error is not KafkaError.GROUP_ID_NOT_FOUND or version >= NOT_FOUND_SINCE:
+                response.error_code, response.error_message = error, problem.detail
+            return response
+        response.group_state, response.protocol_type = classic.state.value, classic.protocol_type
+        response.protocol_data = classic.protocol
+        response.members = [
+            kind.DescribedGroupMember(
+                version=version,
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.subscription(classic.protocol),
+                member_assignment=each.assignment,
+            )
+            for each in classic.members.values()
+        ]
+        return response
 
     async def list_groups(self, call: KafkaCall) -> Reply:
         """Return the groups that this broker coordinates and the caller may describe."""
@@ -167,17 +222,16 @@ class GroupCalls:
         return Reply(ListGroupsResponse(version=call.version, error_code=KafkaError.NONE, groups=groups))
 
     async def _listed(self, version: int, group: str) -> Any:
-        try:
-            state = (await self._broker.groups.describe(group)).state.capitalize()
-        except ProblemError:
-            # The group was deleted or moved since it was listed.
-            state = "Dead"
+        protocol_type, kind, state = "consumer", CONSUMER_TYPE, "Dead"
+        # The group may have been deleted or moved since it was listed.
+        with suppress(ProblemError):
+            classic = await self._broker.groups.classic_group(group)
+            if classic is None:
+                state = (await self._broker.groups.describe(group)).state.capitalize()
+            else:
+                protocol_type, kind, state = classic.protocol_type, CLASSIC_TYPE, classic.state.value
         return ListGroupsResponse.ListedGroup(
-            version=version,
-            group_id=group,
-            protocol_type="consumer",
-            group_state=state,
-            group_type=CONSUMER_TYPE,
+            version=version, group_id=group, protocol_type=protocol_type, group_state=state, group_type=kind
         )
 
     async def delete_groups(self, call: KafkaCall) -> Reply:

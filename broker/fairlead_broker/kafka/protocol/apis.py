@@ -23,6 +23,11 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     API_VERSIONS = 18
     INIT_PRODUCER_ID = 22
@@ -62,6 +67,11 @@ _TABLE: Final = (
     ),
     Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, ""),
     Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, "Coordinators of groups."),
+    Api(ApiKey.JOIN_GROUP, "JoinGroup", 0, 9, "The classic protocol; subscriptions of at most 64 KiB."),
+    Api(ApiKey.HEARTBEAT, "Heartbeat", 0, 4, ""),
+    Api(ApiKey.LEAVE_GROUP, "LeaveGroup", 0, 5, ""),
+    Api(ApiKey.SYNC_GROUP, "SyncGroup", 0, 5, "Assignments of at most 64 KiB for each member."),
+    Api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", 0, 6, "Groups of the classic protocol."),
     Api(ApiKey.LIST_GROUPS, "ListGroups", 0, 5, ""),
     Api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, ""),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, "The protocol of KIP-848."),

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, TypeAlias
 
 from fairlead_api.identifiers import TimestampUs, TopicId
@@ -24,6 +25,7 @@ from fairlead_broker.coordination.group_store import (
     GroupStore,
     StoredGroup,
     change_pieces,
+    classic_pieces,
     portions,
 )
 from fairlead_broker.coordination.membership import Incarnation
@@ -38,10 +40,13 @@ from fairlead_broker.groups import (
     Reply,
     rest_interval_ms,
 )
+from fairlead_broker.groups.classic.group import ClassicGroup
+from fairlead_broker.groups.classic.messages import ClassicReply
 from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.store_writes import Operation
 from fairlead_broker.runtime.groups import refusals as group_refusals
+from fairlead_broker.runtime.groups.classic_members import ClassicMembers, EventOf
 from fairlead_broker.runtime.groups.joint_writes import JointWrite
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget
@@ -125,6 +130,10 @@ class CoordinatedGroup:
         self.offsets = CommittedOffsets(stored.offsets)
         records = GroupRecords(state=stored.state, targets=stored.targets, members=stored.members)
         self.group = Group(claim.group, records, shared.clock.monotonic())
+        now = shared.clock.monotonic()
+        self.classic = ClassicMembers(
+            claim.group, ClassicGroup.load(stored.classic, stored.classic_members, now)
+        )
         self._shared = shared
         self._counted = 0
         """Number of this group's members that are included in the heartbeat pace."""
@@ -140,6 +149,7 @@ class CoordinatedGroup:
         self._gone: ProblemError | None = None
         self._worker: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
 
     # -- life
 
@@ -161,7 +171,9 @@ class CoordinatedGroup:
     def is_absent(self) -> bool:
         """Whether the group does not exist, which means that only its claim is stored."""
         # The number of members is checked first: it decides most cases, and every heartbeat runs this check.
-        return not self.group.member_count and self.group.state is GroupState.DEAD and not self.offsets
+        if self.group.member_count or self.group.state is not GroupState.DEAD:
+            return False
+        return not self.offsets and self.classic.group.is_idle
 
     def begin(self) -> None:
         """Compare the group with the current topics, and start its timers."""
@@ -187,6 +199,7 @@ class CoordinatedGroup:
         waiting: list[_Waiting] = [*self._asked, *self._commits]
         self._asked, self._commits = [], []
         _fail(waiting, problem)
+        self.classic.let_go(problem)
         self._shared.let_go(self)
 
     async def idle(self) -> None:
@@ -212,6 +225,14 @@ class CoordinatedGroup:
         self._asked.append(_Asked(event, answer))
         self._work()
         return _given(await answer)
+
+    async def ask_classic(self, event_of: EventOf) -> ClassicReply:
+        """Process an event of a classic member; return the reply, for which a join and a sync may wait."""
+        self._check()
+        answer = self.classic.ask(event_of, self._shared.clock.monotonic())
+        if self.classic.changes or self.classic.group.deadline() < self._timer_at:
+            self._work()
+        return await answer
 
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with other waiting commits; return once the offsets are stored.
@@ -264,7 +285,14 @@ class CoordinatedGroup:
 
     def _is_left_since(self, time_us: TimestampUs) -> bool:
         emptied_us = self.group.emptied_us
-        return self.group.member_count == 0 and (emptied_us is None or emptied_us < time_us)
+        if self.group.member_count or not self.classic.group.is_idle:
+            return False
+        return emptied_us is None or emptied_us < time_us
+
+    def check_empty(self) -> None:
+        """Raise `group_not_empty` if the group has members of either protocol."""
+        self.group.check_empty()
+        self.classic.check_empty()
 
     async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
         """Delete the group from the store and drop it; the group must be empty.
@@ -277,7 +305,7 @@ class CoordinatedGroup:
         self._check()
         if not is_due():
             return
-        self.group.check_empty()
+        self.check_empty()
         # Joins and commits that were queued during the deletion fail with a retriable problem; the retry creates the
         # group again.
         self.let_go(group_refusals.restarted(self.name))
@@ -319,6 +347,8 @@ class CoordinatedGroup:
             while self._gone is None:
                 if self._asked or self._due:
                     await self._take_turn()
+                elif self.classic.changes:
+                    await self._write_classic()
                 elif self._granted:
                     await self._write_commits()
                 else:
@@ -349,6 +379,7 @@ class CoordinatedGroup:
             _fail(asked, group_refusals.lease_in_doubt(self.name))
             return
         clock = self._shared.clock
+        self.classic.expire(clock.monotonic())
         events = [each.event for each in asked]
         self.group.rest(self._shared.pace.interval_ms)
         turn = self.group.turn(events, self._shared.topics.topics, clock.monotonic(), clock.now_us())
@@ -367,6 +398,20 @@ class CoordinatedGroup:
             # The calling task may have been cancelled.
             if not each.answer.done():
                 each.answer.set_result(reply)
+
+    async def _write_classic(self) -> None:
+        """Write the next change of the classic group."""
+        change, clock = self.classic.changes[0], self._shared.clock
+        try:
+            if not self.usable:
+                self._pause = True
+                raise _NotWritten
+            await self._write(classic_pieces(self._shared.store.of(self.name), change), ())
+        except _NotWritten:
+            if self._gone is None:
+                self.classic.not_written(clock.monotonic())
+            return
+        self.classic.written()
 
     async def _write_commits(self) -> None:
         self._granted = False
@@ -495,20 +540,28 @@ class CoordinatedGroup:
         """Schedule the next periodic turn, with a pause after a failure."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        deadline = self.group.deadline()
+            self._timer, self._timer_at = None, inf
+        deadline = self._deadline()
         at_least, self._pause = RETRY_SECONDS if self._pause else BREATH_SECONDS, False
         if deadline is not None:
             seconds = max(at_least, deadline - self._shared.clock.monotonic())
+            self._timer_at = self._shared.clock.monotonic() + seconds
             self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up)
+
+    def _deadline(self) -> float | None:
+        """Return the time of the next periodic turn, for members of either protocol."""
+        deadline, classic = self.group.deadline(), self.classic.group.deadline()
+        if classic == inf:
+            return deadline
+        return classic if deadline is None else min(deadline, classic)
 
     def _time_is_up(self) -> None:
         """Run a periodic turn, unless heartbeats have postponed the deadline.
 
         The timer is set once per session, not once per heartbeat.
         """
-        self._timer = None
-        deadline = self.group.deadline()
+        self._timer, self._timer_at = None, inf
+        deadline = self._deadline()
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):

@@ -56,12 +56,15 @@ from fairlead_broker.groups import (
     Subscription,
     member_not_found,
 )
+from fairlead_broker.groups.classic.group import ClassicGroup
+from fairlead_broker.groups.classic.messages import ClassicReply, Refusal, Refused
 from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.groups import lag as group_lag
 from fairlead_broker.runtime.groups import refusals as group_refusals
 from fairlead_broker.runtime.groups.claims import GroupClaims
+from fairlead_broker.runtime.groups.classic_members import EventOf
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup, GroupShared, HeartbeatPace
 from fairlead_broker.runtime.groups.meters import GroupMeters
 from fairlead_broker.runtime.groups.offset_budget import OffsetBudget, own_rate
@@ -163,6 +166,7 @@ class Groups:
         `not_coordinator`, or the problem with which the group refuses the heartbeat.
         """
         coordinated = await self._of_member(member_id, group, make=request.joins)
+        coordinated.classic.check_empty()
         reply = await coordinated.ask(heartbeat_event(member_id, request, principal))
         assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
         return heartbeat_answer(reply, self._mirror.metadata.topic_name)
@@ -174,6 +178,29 @@ class Groups:
         """
         coordinated = await self._of_member(member_id, group)
         await coordinated.ask(Leave(member_id, None, static, principal))
+
+    async def classic(self, group: str, event_of: EventOf, *, joins: bool = False) -> ClassicReply:
+        """Process an event of a member of Kafka's classic protocol; a join and a sync wait for other members.
+
+        Raises `not_coordinator` and the problems of the store.
+        """
+        try:
+            coordinated = await self._coordinated(group, make=joins)
+        except ProblemError as problem:
+            if problem.code == "group_not_found":
+                return Refused(Refusal.UNKNOWN_MEMBER_ID)
+            raise
+        if coordinated.group.member_count:
+            return Refused(Refusal.INCONSISTENT_GROUP_PROTOCOL if joins else Refusal.UNKNOWN_MEMBER_ID)
+        return await coordinated.ask_classic(event_of)
+
+    async def classic_group(self, group: str) -> ClassicGroup | None:
+        """Return the classic group with this name, or None for a group with members of the protocol of KIP-848.
+
+        Raises `group_not_found`.
+        """
+        coordinated = await self._coordinated(group)
+        return None if coordinated.group.member_count else coordinated.classic.group
 
     # -- offsets
 
@@ -208,7 +235,9 @@ class Groups:
         coordinated = await self._of_member(member_id, group, make=member_id is None)
         now_us = self._shared.clock.now_us()
         metadata = self._mirror.metadata
-        return coordinated, OffsetsAsked(request, coordinated.group, metadata, now_us, beyond, principal)
+        classic = coordinated.classic
+        checks = classic if classic.group.members else coordinated.group
+        return coordinated, OffsetsAsked(request, checks, metadata, now_us, beyond, principal)
 
     async def offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
         """Return the committed offsets of all topics, or only of `topics`. Raises `group_not_found`."""
@@ -229,7 +258,7 @@ class Groups:
         entries = {(TopicId(each.topic_id), each.partition): None for each in gone.offsets}
         if entries:
             await coordinated.commit(lambda: _if_empty(coordinated, entries))
-        coordinated.group.check_empty()
+        coordinated.check_empty()
         return gone
 
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
@@ -266,7 +295,7 @@ class Groups:
             if problem.code != "group_not_found" or request.topics is None:
                 raise
             return None
-        coordinated.group.check_empty()
+        coordinated.check_empty()
         return coordinated
 
     # -- groups
@@ -523,5 +552,5 @@ def _member(view: MemberView, name_of: TopicName) -> MemberDescription:
 
 
 def _if_empty(coordinated: CoordinatedGroup, entries: Entries) -> Entries:
-    coordinated.group.check_empty()
+    coordinated.check_empty()
     return entries

@@ -7,7 +7,7 @@ offsets of a commit are therefore checked again when they are written (protocol 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -24,7 +24,6 @@ from fairlead_api.identifiers import (
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.coordination.group_store import Block
-from fairlead_broker.groups import Group
 from fairlead_broker.peers.positions import PositionFound
 from fairlead_broker.registry.group_records import OFFSETS_PER_KEY, OffsetEntry, OffsetsRecord
 from fairlead_broker.registry.metadata import ClusterMetadata
@@ -93,13 +92,27 @@ class CommittedOffsets:
         return OffsetsRecord(entries=ordered, unknown=self._unknown.get(block, {}))
 
 
+class CommitChecks(Protocol):
+    """Checks of commits by members of one protocol."""
+
+    def check_commit(self, member_id: str | None, member_epoch: int, principal: str | None = None, /) -> None:
+        """Raise a problem unless the caller may commit."""
+        ...
+
+    def check_committed_partition(
+        self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex, /
+    ) -> None:
+        """Raise a problem unless the member may commit an offset of the partition."""
+        ...
+
+
 class OffsetsAsked:
     """A request to commit, checked against the group and the topics."""
 
     def __init__(
         self,
         request: CommitRequest,
-        group: Group,
+        group: CommitChecks,
         metadata: ClusterMetadata,
         now_us: TimestampUs,
         beyond: Mapping[TopicIdPartition, PositionFound],
