@@ -119,7 +119,7 @@ STORAGE: Final = (
         "FairleadStorageFailed",
         1,
         {of_broker("fairlead_storage_failed"): "0 1"},
-        "A write or a sync of broker main-a-0 of cluster main in shop has failed; it refuses writes until it"
+        "A write or a sync on broker main-a-0 of cluster main in shop has failed; it refuses writes until it"
         " is restarted.",
         BROKER,
         {of_broker("fairlead_storage_failed"): "1 0"},
@@ -128,7 +128,7 @@ STORAGE: Final = (
         "FairleadDamagedRanges",
         3,
         {of_broker("fairlead_partition_damaged_ranges", topic="orders", partition="2"): "1+0x3"},
-        "1 ranges of orders-2 of cluster main in shop are damaged.",
+        "1 ranges of orders-2 in cluster main in shop are damaged.",
         {**WHERE, "topic": "orders", "partition": "2"},
         {of_broker("fairlead_partition_damaged_ranges", topic="orders", partition="2"): "0+0x3"},
     ),
@@ -147,7 +147,7 @@ STORAGE: Final = (
             of_broker("fairlead_refused_replicas"): "1+0x7",
             of_broker("fairlead_quarantined_replicas"): "2+0x7",
         },
-        "3 replicas of broker main-a-0 of cluster main in shop are refused or quarantined.",
+        "3 replicas on broker main-a-0 of cluster main in shop are refused or quarantined.",
         BROKER,
         {
             of_broker("fairlead_refused_replicas"): "0+0x7",
@@ -353,7 +353,7 @@ REQUESTS: Final = (
         "FairleadFetchSlow",
         20,
         histogram("fairlead_fetch_read_seconds", slow="0+100x20", quick="0+90x20"),
-        "The 95th percentile of reads for fetches of cluster main in shop is 275ms, not counting the wait for records.",
+        "The 95th percentile of reads for fetches in cluster main in shop is 275ms, not counting the wait for records.",
         WHERE,
         histogram("fairlead_fetch_read_seconds", slow="0+100x20", quick="0+99x20"),
     ),
@@ -393,8 +393,8 @@ GROUPS: Final = (
         "FairleadGroupLagHidden",
         16,
         {of_broker("fairlead_group_lag_hidden_partitions"): "12+0x16"},
-        "The lag of 12 partitions of groups of cluster main in shop is not exposed, because there are more than a"
-        " broker exposes.",
+        "The lag of 12 partitions that groups read in cluster main in shop is not exposed, because brokers expose only "
+        "a limited number.",
         WHERE,
         {of_broker("fairlead_group_lag_hidden_partitions"): "0+0x16"},
     ),
@@ -413,8 +413,8 @@ TRANSACTIONS: Final = (
         "FairleadTransactionsUnfinished",
         6,
         {of_broker("fairlead_transaction_unfinished_partitions"): "3+0x6"},
-        "3 partitions of cluster main in shop do not confirm commits of transactions, whose records readers of"
-        " committed records do not get.",
+        "3 partitions of cluster main in shop have not confirmed the commits of transactions, so readers of committed "
+        "records do not get their records.",
         WHERE,
         {of_broker("fairlead_transaction_unfinished_partitions"): "3 0 3 0 3 0 3"},
     ),

@@ -99,7 +99,7 @@ OPERATOR: Final = (
             labelled("etcd_server_has_leader", fairlead_component="etcd", pod=f"main-etcd-{each}"): "1 0 0 0"
             for each in (0, 1)
         },
-        "Too few members of the etcd of cluster main in shop are left for a quorum.",
+        "The etcd of cluster main in shop has too few members left for a quorum.",
         WHERE,
         {
             labelled("etcd_server_has_leader", fairlead_component="etcd", pod="main-etcd-0"): "1+0x3",
@@ -114,7 +114,7 @@ OPERATOR: Final = (
         minute=3,
         fires=Firing(
             labels=WHERE,
-            description="Too few members of the etcd of cluster main in shop are left for a quorum.",
+            description="The etcd of cluster main in shop has too few members left for a quorum.",
         ),
     ),
     *pair(
@@ -185,7 +185,7 @@ OPERATOR: Final = (
         "FairleadRebalanceStalled",
         126,
         {partitions_left("spread"): "7+0x126"},
-        "The operator in ops reports that Rebalance spread in shop has 7 partitions left, as two hours ago.",
+        "The operator in ops reports that Rebalance spread in shop has 7 partitions left, as many as two hours ago.",
         {"namespace": "ops", "resource_namespace": "shop", "resource": "spread"},
         {partitions_left("spread"): "7+0x60 6+0x66", partitions_left("young"): "_x60 7+0x66"},
     ),

@@ -48,8 +48,8 @@ SECURITY: Final = (
         "FairleadCertificateRefused",
         10,
         {of_broker("fairlead_tls_reload_failures_total", listener="peer"): "0 0 0 1+0x10"},
-        "Broker main-a-0 of cluster main in shop refused changed files of listener peer within an hour, and goes on "
-        "with the previous certificate.",
+        "Broker main-a-0 of cluster main in shop refused changed files of listener peer within an hour, and continues "
+        "with the previous one.",
         {**BROKER, "listener": "peer"},
         {of_broker("fairlead_tls_reload_failures_total", listener="peer"): "3+0x10"},
     ),

@@ -93,7 +93,7 @@ COMMANDS = [
     ("topic delete orders --yes", "deleted topic orders"),
 ]
 """Words after `fairlead`, in the order in which they are typed, and the expected output."""
-INTERACTIVE = {"dev up", "top", "broker start"}
+INTERACTIVE = {"dev up", "top", "broker start", "console"}
 """Commands that run until Ctrl-C."""
 
 

@@ -42,7 +42,7 @@ async def test_ids_are_new_and_names_keep_theirs(start: StartBroker, connect: Co
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (b'{"name": "a/b"}', "invalid_group_name"),
+        (b'{"name": "a\\u0007b"}', "invalid_group_name"),
         (b'{"name": 7}', "malformed_request"),
         (b'{"title": "a"}', "unknown_option"),
         (b"", "malformed_request"),
