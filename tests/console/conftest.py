@@ -7,25 +7,32 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from broker_process import BrokerProcess
 from browser_kit import CHROMIUM, watched
 from console_kit import running_console
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
-from fairlead.testing import running_cluster
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    """Run a broker with records in one topic, a topic with a hostile neighbour, and a group with a lag."""
-    with running_cluster() as bootstrap:
-        with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a broker with records in one topic, a topic with a hostile neighbour, and a group with a lag.
+
+    The broker is a process, because a broker in the process of the tests would suppress logs that other tests capture.
+    """
+    broker = BrokerProcess(tmp_path_factory.mktemp("console") / "data")
+    broker.start()
+    try:
+        with Admin(broker.url) as admin, Producer(broker.url) as producer:
             admin.create_topic("orders", partitions=3)
             admin.create_topic("payments", partitions=1, config={"retention.ms": 3_600_000})
             for number in range(1200):
                 producer.send("orders", b"%d" % number, key=b"%d" % number)
             producer.flush()
             admin.commit_group_offsets("billing", {TopicPartition("orders", 0): 0})
-        yield bootstrap
+        yield broker.url
+    finally:
+        broker.kill()
 
 
 @pytest.fixture(scope="session")
