@@ -266,7 +266,8 @@ def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     data = () if closed else (*(("data", each) for each in listeners.data), *external)
     peer = (("peer", listeners.peer),) if listeners.peer.scheme == "http" else ()
     ops = () if listeners.metrics_by_token else (("ops", listeners.ops),)
-    for name, endpoint in (*data, *peer, *ops):
+    kafka = () if closed or settings.kafka_listen is None else (("kafka", settings.kafka_listen),)
+    for name, endpoint in (*data, *kafka, *peer, *ops):
         if not endpoint.loopback:
             log.warning(
                 "listener is reachable from other machines without authentication",

@@ -17,6 +17,7 @@ EVERYWHERE = {"listen": "0.0.0.0:1", "peer_listen": "0.0.0.0:2", "ops_listen": "
     ("given", "warned"),
     [
         ({}, []),
+        ({"kafka_listen": "0.0.0.0:4", "security": "open"}, ["kafka"]),
         ({**EVERYWHERE, "security": "open"}, ["data", "peer", "ops"]),
         ({**EVERYWHERE, "security": "observe", "tls": True}, ["data", "ops"]),
         ({**EVERYWHERE, "security": "enforce", "superusers": "user:a", "tls": True}, []),
