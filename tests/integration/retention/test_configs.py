@@ -254,7 +254,7 @@ async def test_the_interval_of_retention_changes_during_its_wait(lives, clock) -
     [
         ("/v1/cluster/config", {"retention.ms": "soon"}, 422, "an integer from -1"),
         ("/v1/cluster/config", {"no.such.key": 1}, 422, "is unknown"),
-        ("/v1/cluster/config", {"quorum.write": 1}, 422, "not supported yet"),
+        ("/v1/cluster/config", {"compression.type": "gzip"}, 422, "not supported yet"),
         ("/v1/brokers/0/config", {"durability": "synced"}, 422, "cannot be set on a broker"),
         ("/v1/brokers/0/config", {"num.partitions": 2}, 422, "cannot be set on a broker"),
         ("/v1/brokers/7/config", {"retention.ms": 1}, 404, "no broker 7"),

@@ -12,6 +12,7 @@ from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import ClusterStatus, ScaleDownStatus
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import condition
+from fairlead_api.versions import FEATURE_LEVEL
 from fairlead_operator.plan.actions import (
     AlterConfig,
     MarkPod,
@@ -330,7 +331,7 @@ def test_a_format_is_raised_after_the_roll_of_the_brokers() -> None:
     """A requested format becomes the feature level only when every broker runs the newest template."""
     wanted = cluster(formatVersion=2)
     at_rest = plan_cluster(wanted, running(wanted), CONTEXT)
-    unknown = plan_cluster(cluster(formatVersion=3), running(wanted), CONTEXT)
+    unknown = plan_cluster(cluster(formatVersion=FEATURE_LEVEL + 1), running(wanted), CONTEXT)
     absent = plan_cluster(wanted, running(wanted, brokers=answer(range(2))), CONTEXT)
     old = tuple(pod(broker, pod_spec_hash="old") for broker in range(3))
     rolling = plan_cluster(wanted, running(wanted, pods=old), CONTEXT)

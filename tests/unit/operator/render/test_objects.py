@@ -34,13 +34,13 @@ def test_config_goes_where_its_key_belongs() -> None:
             "cordoned": "true",
             "no.such.key": "1",
             "segment.bytes": "much",
-            "replication.mode": "quorum",
+            "compression.type": "gzip",
         }
     )
 
     assert split.dynamic == {"retention.ms": "60000"}
     assert split.restart == {"num.io.threads": "8"}
-    assert set(split.forbidden) == {"cordoned", "no.such.key", "segment.bytes", "replication.mode"}
+    assert set(split.forbidden) == {"cordoned", "no.such.key", "segment.bytes", "compression.type"}
     assert "much" in split.forbidden["segment.bytes"]
 
 
