@@ -349,20 +349,6 @@ class QuorumLeader:
             self._advance_low(effects)
         return effects
 
-    def _appended(self, event: Appended) -> None:
-        end = event.end_offset
-        assert end >= self._end_offset, f"the end of the log moved back from {self._end_offset} to {end}"
-        self._now = event.now
-        self._ends.appended(end, event.now)
-        self._end_offset = end
-
-    def _synced(self, event: Synced) -> None:
-        assert event.offset <= self._end_offset, (
-            f"synced to {event.offset}, beyond the end {self._end_offset}"
-        )
-        self._now = event.now
-        self._synced_offset = max(self._synced_offset, event.offset)
-
     def _fetched(self, event: FollowerFetched) -> None:
         self._now = event.now
         report = event.report

@@ -134,7 +134,8 @@ def test_a_report_counts_in_the_incarnation_of_its_entry() -> None:
 
 def test_a_report_of_another_generation_does_not_count() -> None:
     """A replica that dropped bytes reports a later generation, and its earlier reports are dropped (quorum Q2)."""
-    driven = begun()
+    driven = begun(quorum_record(write=3))
+    driven.fetch(SECOND, 1)
     replicas = tuple(
         msgspec.structs.replace(each, generation=int(each.broker == SECOND))
         for each in led(driven).record.replicas
@@ -145,6 +146,7 @@ def test_a_report_of_another_generation_does_not_count() -> None:
     assert led(driven).refusal_of(report) is FetchRefusal.NOT_A_REPLICA
     assert advanced(driven.step(FollowerFetched(report, 0.0))) == []
     assert advanced(driven.progress(SECOND, 1)) == []
+    assert advanced(driven.fetch(THIRD, 1)) == []
     assert advanced(driven.fetch(SECOND, 1, generation=1)) == [1]
 
 
@@ -325,6 +327,19 @@ def test_a_dead_voter_is_not_near() -> None:
     assert led(driven).near == {LEADER, SECOND}
 
 
+def test_a_voter_without_the_beginning_of_the_epoch_is_not_caught_up() -> None:
+    """A near voter is caught up once it has every committed record, and none is before the first commit."""
+    driven = begun()
+    unknown = led(driven).caught_up
+    driven.fetch(SECOND, 1)
+    committed = led(driven).caught_up
+    driven.fetch(THIRD, 1)
+
+    assert led(driven).near == {LEADER, SECOND, THIRD}
+    assert (unknown, committed) == (frozenset(), {LEADER, SECOND})
+    assert led(driven).caught_up == {LEADER, SECOND, THIRD}
+
+
 def test_a_leader_with_a_slow_disk_leaves_a_vacancy() -> None:
     """A leader whose disk lags resigns if enough other voters are near to elect and to commit."""
     driven = begun()
@@ -360,6 +375,18 @@ def test_a_failed_disk_gives_up_leadership_and_unsynced_votes(
     assert voters_of(write.record).keys() == voters
 
 
+def test_a_failed_disk_waits_for_enough_near_voters() -> None:
+    """A leader with a failed disk resigns once the other near voters can elect and commit (quorum Q11)."""
+    driven = begun()
+    driven.fetch(SECOND, 1)
+    driven.fetch(THIRD, 1)
+    driven.register(THIRD, epoch=BrokerEpoch(40))
+    waiting = writes(driven.step(DirectoryFailed()))
+
+    assert waiting == []
+    assert only_write(driven.register(THIRD)).record.leader is None
+
+
 def test_nothing_is_written_without_a_lease() -> None:
     """Without a confirmed lease acks=all goes on, weak acks and writes of the record stop (rule 3.7)."""
     driven = begun()
@@ -387,6 +414,19 @@ def test_records_are_deleted_when_w_voters_deleted_them() -> None:
 
     assert unknown == 0
     assert [each.offset for each in effects if isinstance(each, AdvanceLowWatermark)] == [4]
+
+
+def test_a_follower_that_deletes_later_moves_the_low_watermark() -> None:
+    """A follower's next report of its log start counts for the low watermark (quorum Q16)."""
+    quorum = Quorum(write=2, voters=entries([1, 2, 3]), log_start=4)
+    driven = begun(quorum_record(quorum=quorum), end=9, log_start=4)
+    before = driven.fetch(SECOND, 10)
+    after = driven.fetch(SECOND, 10, log_start=Offset(4))
+
+    assert [each for each in before if isinstance(each, AdvanceLowWatermark)] == []
+    assert [each for each in after if isinstance(each, AdvanceLowWatermark)] == [
+        AdvanceLowWatermark(Offset(4))
+    ]
 
 
 def test_the_leader_follows_a_greater_log_start() -> None:
