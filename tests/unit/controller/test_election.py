@@ -6,10 +6,16 @@ import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex
-from fairlead_broker.controller.election import elect, is_live
+from fairlead_broker.controller.election import elect, in_sync_brokers, is_live
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import BrokerRegistration, BrokerState, DurabilityState, PartitionRecord
+from fairlead_broker.registry.records import (
+    BrokerRegistration,
+    BrokerState,
+    DurabilityState,
+    PartitionRecord,
+    Quorum,
+)
 
 
 class Cluster:
@@ -45,6 +51,17 @@ def test_a_life_is_live_while_its_epoch_is_registered(cluster: Cluster, kit: Any
     assert is_live(named, cluster.brokers)
     assert not is_live(older, cluster.brokers)
     assert not is_live(gone, cluster.brokers)
+
+
+def test_live_voters_are_in_sync(cluster: Cluster, kit: Any) -> None:
+    """The in-sync replicas are the ISR, or the voters of a quorum in their current incarnations (quorum Q18)."""
+    cluster.add(1, 10)
+    cluster.add(2, 20)
+    named = kit.entries((1, 10), (2, 19), (3, 30))
+    with_quorum = msgspec.structs.replace(kit.partition(()), quorum=Quorum(write=2, voters=named))
+
+    assert in_sync_brokers(kit.partition(named), cluster.brokers) == (1, 2, 3)
+    assert in_sync_brokers(with_quorum, cluster.brokers) == (1,)
 
 
 def test_the_isr_leads_in_assignment_order(cluster: Cluster, kit: Any) -> None:

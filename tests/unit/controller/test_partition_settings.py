@@ -7,7 +7,7 @@ import pytest
 
 from fairlead_api.identifiers import BrokerId
 from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
-from fairlead_broker.registry.records import DurabilityState
+from fairlead_broker.registry.records import DurabilityState, Quorum
 
 SYNCED, SYNCING, REPLICATED = DurabilityState.SYNCED, DurabilityState.SYNCING, DurabilityState.REPLICATED
 
@@ -91,3 +91,11 @@ def test_min_isr_is_never_more_than_the_replicas_of_the_partition(kit: Any) -> N
     whole = kit.partition(kit.entries((1, 2), (2, 3), (3, 4)), min_isr=1)
 
     assert [settings.applied_to(each).min_isr for each in (moved, moving, growing, whole)] == [2, 2, 1, 3]
+
+
+def test_the_controller_changes_no_setting_of_a_partition_with_a_quorum(kit: Any) -> None:
+    """Settings leave the record of a partition with a quorum unchanged: its leader writes them (quorum Q10)."""
+    quorum = Quorum(write=2, voters=kit.entries((1, 2), (2, 3), (3, 4)))
+    record = msgspec.structs.replace(kit.partition((), min_isr=2), quorum=quorum)
+
+    assert PartitionSettings(1, synced=False, unclean=True, write=3).applied_to(record) is record

@@ -74,6 +74,20 @@ def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, 
     assert [each.min_isr for each in partitions] == [2] * 3
 
 
+def test_new_partitions_with_a_quorum_have_all_replicas_as_voters(world: Any, kit: Any) -> None:
+    """A partition with a quorum begins with leader epoch 1, no ISR, and every replica as a voter (quorum Q1)."""
+    epochs = {1: world.metadata.brokers[1].create_revision}
+    for broker in (2, 3):
+        epochs[broker] = world.register(broker, kit.registration(f"d{broker}"))
+    create(world, kit, 1, replication_factor=3, replication_mode="quorum")
+    [record] = [each.value for each in world.partitions().values()]
+
+    assert record.leader == record.quorum.voters[0]
+    assert (record.leader_epoch, record.isr, record.elr) == (1, (), ())
+    assert {(voter.broker, voter.broker_epoch) for voter in record.quorum.voters} == set(epochs.items())
+    assert (record.quorum.write, record.min_isr, record.durability) == (2, 2, DurabilityState.SYNCED)
+
+
 def test_many_partitions_take_sixty_a_transaction(world: Any, kit: Any) -> None:
     """130 partitions take five transactions of at most sixty partitions, and more with a lower limit."""
     record = kit.new_topic(130)

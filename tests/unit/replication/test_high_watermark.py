@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_broker.registry.records import DurabilityState
-from fairlead_broker.replication import DirectoryFailed, LeaseChanged, WriteOutcome
+from fairlead_broker.replication import DirectoryFailed, LeaseChanged, WriteOutcome, WriteQuorumSet
 from replication_kit import (
     EVERYBODY,
     LAG_SECONDS,
@@ -198,6 +198,7 @@ class TestGate:
         leadership.step(LeaseChanged(confirmed=False))
 
         assert leadership.append(5) == []
+        assert not leadership.machine.acknowledges_in_doubt
         assert advanced(leadership.step(LeaseChanged(confirmed=True))) == [5]
 
     @pytest.mark.parametrize(
@@ -208,6 +209,7 @@ class TestGate:
         leadership = DrivenLeader(partition_record(min_isr=1, **fields))
         leadership.step(LeaseChanged(confirmed=False))
 
+        assert leadership.machine.acknowledges_in_doubt
         assert advanced([*leadership.append(5), *leadership.fetch(SECOND, 5)]) == [5]
 
 
@@ -351,6 +353,15 @@ class TestInvariants:
 
         with pytest.raises(AssertionError):
             leadership.change(51, leader_epoch=4)
+
+    def test_write_quorum_has_no_effect(self) -> None:
+        """A configured write quorum changes nothing in a partition whose in-sync replicas commit records."""
+        leadership = DrivenLeader(partition_record(min_isr=2))
+        leadership.append(5)
+        effects = [*leadership.step(WriteQuorumSet(1)), *leadership.fetch(SECOND, 5)]
+
+        assert effects == []
+        assert advanced(leadership.fetch(THIRD, 5)) == [5]
 
     def test_older_version_of_the_record_is_ignored(self) -> None:
         """An older revision of the partition record is ignored."""
