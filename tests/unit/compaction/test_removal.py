@@ -25,3 +25,19 @@ def test_a_follower_copies_again_only_if_it_may_keep_a_deleted_key(
 ) -> None:
     """A follower drops its log below its leader's `removed`, once, and a less cleaned leader lowers its own."""
     assert copying(end, own, leader) is expected
+
+
+@pytest.mark.parametrize(
+    ("first_base", "own", "leader", "expected"),
+    [
+        (90, 0, 95, Copying.COPY_AGAIN),
+        (95, 0, 95, Copying.APPEND),
+        (90, 95, 0, Copying.LOWER),
+        (120, 0, 95, Copying.APPEND),
+    ],
+)
+def test_a_log_that_ends_inside_a_merged_batch_ends_at_its_base_offset(
+    first_base: int, own: int, leader: int, expected: Copying
+) -> None:
+    """A log that is cut to the base offset of a merged batch counts as ending there, and a log is never extended."""
+    assert copying(100, own, leader, first_base) is expected

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.batch.control_batches import (
     MARKER_BYTES,
+    EpochBeginning,
+    EpochVoter,
     Marker,
     MarkerKind,
+    pack_epoch_beginning,
     pack_marker,
     read_marker,
 )
-from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension
+from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension, read_extension
 from fairlead_api.batch.header import check_content_checksum, read_header
+from fairlead_api.identifiers import BrokerEpoch, BrokerId, TimestampUs
 from fairlead_api.problems import ProblemError
 
 MARKERS = st.builds(
@@ -66,3 +71,19 @@ def test_a_malformed_marker_is_refused() -> None:
         read_marker(extension, 1, 2)
 
     assert caught.value.code == "malformed_batch"
+
+
+def test_the_beginning_of_an_epoch_takes_one_offset_and_is_no_marker() -> None:
+    """The batch that begins a leader epoch has no record, no producer and no transaction, and names the voters."""
+    voters = tuple(EpochVoter(BrokerId(broker), BrokerEpoch(10 + broker)) for broker in (1, 2, 3))
+    beginning = EpochBeginning(BrokerId(1), BrokerEpoch(11), 2, voters)
+    packed = pack_epoch_beginning(beginning, TimestampUs(5))
+    header = read_header(packed)
+    check_content_checksum(packed, 0, header)
+    [entry] = read_extension(packed, header)
+
+    assert (header.is_control, header.is_transactional, header.record_count) == (True, False, 0)
+    assert (header.next_offset, header.producer_id, header.max_timestamp_us) == (1, -1, 5)
+    assert entry.type == ExtensionType.LEADER_EPOCH
+    assert msgspec.json.decode(entry.value, type=EpochBeginning) == beginning
+    assert read_marker(packed[header.total_bytes - header.extension_bytes :], 1, 2) is None

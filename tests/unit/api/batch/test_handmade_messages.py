@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,3 +79,14 @@ def test_the_layout_does_not_depend_on_its_template() -> None:
     assert MessageLayout(memoryview(several)).message(*records) == MessageLayout(memoryview(one)).message(
         *records
     )
+
+
+@pytest.mark.parametrize("value", [b"", b"v" * 1000])
+def test_the_size_of_the_prefix_is_known_before_the_body(value: bytes) -> None:
+    """A caller can reserve the bytes before an Arrow body, whose number depends on no record."""
+    layout = MessageLayout(
+        memoryview(record_batch([b"v"], [None], [1], [()], default_timestamp_us=0).serialize())
+    )
+    message = layout.message([value], [None], [1])
+
+    assert layout.prefix_bytes + pa.ipc.read_message(message).body.size == len(message)

@@ -9,6 +9,8 @@ from fairlead_api.bodies.transactions import (
     METADATA_BYTES_MAX,
     BeginRequest,
     CommitTransactionRequest,
+    JointCommitRequest,
+    JointTransaction,
     TopicPartitions,
 )
 from fairlead_api.problems import ProblemError
@@ -27,6 +29,19 @@ def test_requests_have_defaults() -> None:
     assert decode_request(BeginRequest, b'{"name": "billing"}').name == "billing"
     assert decode_request(CommitTransactionRequest, b'{"metadata": "m"}').metadata == "m"
     assert commit.partitions == (TopicPartitions(topic="a", partitions=(0, 2)),)
+
+
+def test_different_producers_commit_together() -> None:
+    """A joint commit contains transactions of different producers, even if their epochs are equal."""
+    joint = decode_request(
+        JointCommitRequest,
+        b'{"transactions": [{"transaction": "17.4", "metadata": "m"}, {"transaction": "18.4"}]}',
+    )
+
+    assert joint.transactions == (
+        JointTransaction(transaction="17.4", metadata="m"),
+        JointTransaction(transaction="18.4"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,6 +72,18 @@ def test_requests_have_defaults() -> None:
         (
             CommitTransactionRequest,
             b'{"metadata": "%s"}' % (b"m" * (METADATA_BYTES_MAX + 1)),
+            "malformed_request",
+        ),
+        (JointCommitRequest, b'{"transactions": []}', "malformed_request"),
+        (
+            JointCommitRequest,
+            b'{"transactions": [{"transaction": "17.4", "metadata": "%s"}]}'
+            % (b"m" * (METADATA_BYTES_MAX + 1)),
+            "malformed_request",
+        ),
+        (
+            JointCommitRequest,
+            b'{"transactions": [{"transaction": "17.4"}, {"transaction": "17.5"}]}',
             "malformed_request",
         ),
     ],

@@ -205,6 +205,19 @@ def test_a_repeated_join_gets_the_current_generation_and_a_leaders_rebalances() 
     assert len(driven.joined(lost).members) == 2
 
 
+def test_a_repeated_join_ends_the_join_that_waits() -> None:
+    """A member that joins again while its join waits gets the reply to the last join only."""
+    driven = Driven()
+    leader, follower = driven.stable()
+    first, second = driven.join(leader.member_id), driven.join(leader.member_id)
+    assert driven.replies[first] == Refused(Refusal.UNKNOWN_MEMBER_ID)
+    assert second not in driven.replies
+
+    driven.join(follower.member_id)
+
+    assert driven.joined(second).generation == leader.generation + 1
+
+
 def test_a_silent_member_is_removed_and_the_group_of_none_is_deleted() -> None:
     """A member that sends nothing is out after its session; the records of an empty group are deleted."""
     driven = Driven()
@@ -276,6 +289,20 @@ def test_a_deletion_that_is_not_stored_is_repeated() -> None:
 
     driven.pass_time(0)
 
+    assert driven.group.is_idle
+
+
+def test_a_group_that_was_never_stored_deletes_nothing() -> None:
+    """A group that empties before its first assignment is stored needs no change after the failed write."""
+    driven = Driven(stores=False)
+    leader = driven.joined(driven.join())
+    driven.sync(leader)
+    driven.leave(leader.member_id)
+    [change] = driven.changes
+    driven.take(driven.group.not_stored(change, driven.now))
+    driven.pass_time(0)
+
+    assert driven.changes == [change]
     assert driven.group.is_idle
 
 

@@ -53,6 +53,16 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
     ]
 
 
+def test_partitions_share_a_task_up_to_its_limit() -> None:
+    """With a limit of records, partitions share a task until the next partition would exceed the limit."""
+    shares = share_out(ranges(200, 300, 100), TaskCount(1, rows_max=500))
+
+    assert [[(part.partition, part.size) for part in share] for share in shares] == [
+        [(0, 200), (1, 300)],
+        [(2, 100)],
+    ]
+
+
 @example(sizes=[5], cores=1, at_least=4, at_most=None, rows_max=500)
 @given(
     sizes=st.lists(st.integers(1, 50_000), min_size=1, max_size=12),
