@@ -275,5 +275,5 @@ def test_bases_are_named_without_a_registry() -> None:
 
     assert named == ["python:3.11-slim-bookworm", "${BASE}"]
     assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {
-        "${BASE}", "${BUILDER}", "${SPARK_BASE}", "packages", "spark-packages", "scratch"
+        "${BASE}", "${BUILDER}", "${SPARK_BASE}", "packages", "scratch", "spark-packages", "wheel"
     }  # fmt: skip
