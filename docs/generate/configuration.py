@@ -20,7 +20,7 @@ of the topic, then of the broker, then of the cluster, then the default; `GET /v
 | a broker | `fairlead cluster config --broker 1 -c KEY=VALUE` | `PATCH /v1/brokers/{broker}/config` |
 | the cluster | `fairlead cluster config -c KEY=VALUE` | `PATCH /v1/cluster/config` |
 
-A changed value takes effect within seconds, without a restart. A key or value that is marked as not supported yet is refused with
+A changed value takes effect within seconds, without a restart. A value that is marked as not supported yet is refused with
 [`invalid_config`](problems/invalid_config.md) and never stored. A broker reads a key that is not dynamic only at
 startup, and only from its own settings.
 
@@ -36,10 +36,7 @@ key with this scope sets the default for the topics on the broker. Values that a
 
 def pages() -> dict[str, str]:
     """Return the text of the page by its path under docs/reference."""
-    supported = [key for key in TOPIC_KEYS.values() if key.supported]
-    later = [key for key in TOPIC_KEYS.values() if not key.supported]
-    text = TEXT + "## Keys of a topic\n\n" + _keys(supported)
-    text += "\n## Keys of a topic that are not supported yet\n\n" + _keys(later)
+    text = TEXT + "## Keys of a topic\n\n" + _keys(list(TOPIC_KEYS.values()))
     text += "\n## Keys of brokers and the cluster\n\n" + CLUSTER_TEXT
     return {"configuration.md": GENERATED + text + _keys(list(CLUSTER_KEYS.values()))}
 
@@ -53,7 +50,7 @@ def _keys(keys: list[ConfigKey]) -> str:
             code(key.default) if key.default is not None else key.default_rule,
             codes(key.scopes),
             "yes" if key.dynamic else "no",
-            key.explanation if key.supported else f"Not supported yet. {key.explanation}",
+            key.explanation,
         ]
         for key in keys
     ]

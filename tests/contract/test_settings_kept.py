@@ -37,7 +37,6 @@ def configuration() -> Any:
             "choices_supported": list(key.choices_supported),
             "scopes": sorted(key.scopes),
             "dynamic": key.dynamic,
-            "supported": key.supported,
             "unit": key.unit,
         }
         for name, key in KEYS.items()

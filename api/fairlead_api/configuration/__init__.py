@@ -1,8 +1,8 @@
 """Configuration of topics, brokers and the cluster: validation, stored form and effective value of each key.
 
 The broker checks values with this module before it stores them, and builds the `TopicConfig` of a log with it; the SDK
-and the CLI use the entry types. This module must not depend on where values are stored. Keys and values that are not
-supported yet are refused and never stored, since users would expect an accepted key to have an effect.
+and the CLI use the entry types. This module must not depend on where values are stored. Values that are not
+supported yet are refused and never stored, since users would expect an accepted value to have an effect.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """Typed values of all supported keys of a topic; field names are the keys with underscores instead of dots.
+    """Typed values of all keys of a topic; field names are the keys with underscores instead of dots.
 
     The default values are those of the catalogue for a topic with one or two replicas.
     """
@@ -189,7 +189,7 @@ def parse_value(name: str, value: ConfigInput, scope: ConfigScope = ConfigScope.
 
     Brokers and the cluster have their own keys, and can also set topic keys as defaults for topics. Raises
     `invalid_config` with key, value and allowed values for an unknown key, a key of another scope, a value of the wrong
-    type, a value out of range, null, and a key or value that is not supported yet.
+    type, a value out of range, null, and a value that is not supported yet.
     """
     return _parsed(_known_key(name, scope), value)
 
@@ -295,8 +295,6 @@ def _effective_topic_config(
     entries: dict[str, ConfigEntry] = {}
     fields: dict[str, ConfigValue] = {}
     for name, key in TOPIC_KEYS.items():
-        if not key.supported:
-            continue
         value, source = _nearest(key, layers)
         parsed = _parsed(key, _default(key, replication_factor) if value is None else value)
         entries[name] = ConfigEntry(_text(parsed), source)
@@ -319,7 +317,7 @@ def effective_config(
     """
     entries: dict[str, ConfigEntry] = {}
     for name, key in KEYS.items():
-        if not key.supported or scope not in key.scopes:
+        if scope not in key.scopes:
             continue
         value, source = _nearest(key, layers)
         if value is None and key.default is None:
@@ -345,10 +343,6 @@ def _text(value: ConfigValue) -> str:
 
 
 def _parsed(key: ConfigKey, value: ConfigInput) -> ConfigValue:
-    if not key.supported:
-        raise ProblemError(
-            "invalid_config", f"configuration key {key.name} is not supported yet", data={"key": key.name}
-        )
     if key.choices:
         return _choice(key, value)
     number = _double(value) if key.type is ConfigType.DOUBLE else _integer(value)
@@ -372,7 +366,7 @@ def _known_key(name: str, scope: ConfigScope) -> ConfigKey:
     key = KEYS.get(name)
     if key is not None and scope in key.scopes:
         return key
-    allowed = [key.name for key in KEYS.values() if key.supported and scope in key.scopes]
+    allowed = [key.name for key in KEYS.values() if scope in key.scopes]
     if key is None:
         what = unknown_key(name, allowed)
     else:

@@ -69,7 +69,6 @@ class ConfigKey:
     choices_supported: tuple[str, ...] = ()
     scopes: tuple[ConfigScope, ...] = EVERYWHERE
     dynamic: bool = True
-    supported: bool = True
     unit: str = ""
 
     @property
@@ -117,7 +116,7 @@ def _choice(
     )
 
 
-_BUILT: Final = (
+_OF_TOPICS: Final = (
     _number(
         "segment.bytes",
         1 << 30,
@@ -569,7 +568,7 @@ def _catalogue(*keys: ConfigKey) -> Mapping[str, ConfigKey]:
     return MappingProxyType({key.name: key for key in sorted(keys, key=lambda key: key.name)})
 
 
-TOPIC_KEYS: Final = _catalogue(*_BUILT)
+TOPIC_KEYS: Final = _catalogue(*_OF_TOPICS)
 """All keys of topics by name, sorted by name."""
 
 CLUSTER_KEYS: Final = _catalogue(

@@ -23,7 +23,7 @@ from fairlead_operator.render.security import file_settings
 CONFIG_KEYS: Final = tuple(
     key.name
     for key in KEYS.values()
-    if key.supported and (ConfigScope.CLUSTER if key.dynamic else ConfigScope.BROKER) in key.scopes
+    if (ConfigScope.CLUSTER if key.dynamic else ConfigScope.BROKER) in key.scopes
 )
 """Keys that a Cluster's `config` can have: dynamic keys of the cluster, and keys that brokers read at startup."""
 
