@@ -10,6 +10,7 @@ of the leader's log is caught up now, so the replicas of an idle partition stay 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from fairlead_api.identifiers import BrokerEpoch, Offset
@@ -20,6 +21,9 @@ ENTRIES_PER_LAG: Final = 100
 """Maximum number of ring entries per lag time. Entries closer together than this are left out, which can only make a
 replica appear further behind than it is.
 """
+
+PRESENT_SECONDS: Final = 3600.0
+"""Seconds since its last fetch for which a follower counts as present when tombstones are removed."""
 
 
 class KnownFollower:
@@ -107,3 +111,9 @@ class EndOffsets:
             return None
         # Log ends only grow, and the log end of the first entry is not above the offset.
         return next(time for time, end in reversed(self._entries) if end <= counted)
+
+
+def removal_limit(high_watermark: Offset | None, followers: Iterable[KnownFollower], now: float) -> Offset:
+    """Return the offset below which a leader may remove expired tombstones: all present followers have the records."""
+    ends = (each.end_offset for each in followers if now - each.fetched_at < PRESENT_SECONDS)
+    return min((high_watermark or Offset(0), *ends))

@@ -27,7 +27,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset,
 from fairlead_broker.registry.generations import generation_in
 from fairlead_broker.registry.isr import with_isr
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Replica
-from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower
+from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower, removal_limit
 from fairlead_broker.replication.leader_messages import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,
@@ -59,9 +59,6 @@ every record of the leader at some time within this fraction of the lag time. A 
 acknowledgements while a distant replica catches up. A smaller fraction could be shorter than the time for a fetch and
 its fsync, and a replica could never join the isr under load.
 """
-
-PRESENT_SECONDS: Final = 3600.0
-"""Seconds since its last fetch for which a follower counts as present when tombstones are removed."""
 
 
 class PartitionLeader:
@@ -248,12 +245,7 @@ class PartitionLeader:
 
         A follower that was away for longer copies its log again, so the limit only saves copies.
         """
-        ends = [
-            each.end_offset
-            for each in self._followers.values()
-            if self._now - each.fetched_at < PRESENT_SECONDS
-        ]
-        return min((self.high_watermark or Offset(0), *ends))
+        return removal_limit(self.high_watermark, self._followers.values(), self._now)
 
     @property
     def lease_confirmed(self) -> bool:

@@ -22,8 +22,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset,
 from fairlead_broker.registry.generations import generation_in
 from fairlead_broker.registry.quorum import members, vacated, without_voter
 from fairlead_broker.registry.records import DurabilityState, InSync, PartitionRecord, Quorum, Replica
-from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower
-from fairlead_broker.replication.leader import PRESENT_SECONDS
+from fairlead_broker.replication.follower_progress import EndOffsets, KnownFollower, removal_limit
 from fairlead_broker.replication.leader_messages import (
     AdvanceHighWatermark,
     AdvanceLowWatermark,
@@ -234,12 +233,7 @@ class QuorumLeader:
 
     def removal_limit(self) -> Offset:
         """Return the offset below which the leader may remove expired tombstones, which every present follower has."""
-        ends = [
-            each.end_offset
-            for each in self._followers.values()
-            if self._now - each.fetched_at < PRESENT_SECONDS
-        ]
-        return min((self.high_watermark or Offset(0), *ends))
+        return removal_limit(self.high_watermark, self._followers.values(), self._now)
 
     @property
     def lease_confirmed(self) -> bool:
