@@ -30,7 +30,7 @@ FOUND: dict[str, tuple[int, type[Violation]]] = {
     "synced-segment": (0, OffsetsCovered),
     "synced-names": (31, OffsetsCovered),
 }
-"""Seed of a world that misses each dropped rule, and the invariant that it violates."""
+"""For each dropped rule, the seed of a world without the rule, and the invariant that is violated."""
 MUST_HAPPEN = (
     "rounds",
     "cut rounds",
@@ -47,7 +47,7 @@ MUST_HAPPEN = (
     "worlds", [10, pytest.param(1000, marks=[pytest.mark.scenario, pytest.mark.timeout(1800)])]
 )
 def test_no_world_of_a_compacted_partition_breaks_an_invariant(worlds: int) -> None:
-    """Replicas that clean, lose power, are away, are replaced and lead keep the newest record of each key."""
+    """Replicas that clean, lose power, are away, are replaced or lead keep the newest record of each key."""
     verdicts = [run(seed) for seed in range(worlds)]
     counts: Counter[str] = Counter()
     for verdict in verdicts:

@@ -1,4 +1,4 @@
-"""A replica restarts its log if the log begins after the end of the next leader's log, for whatever reason.
+"""A replica restarts its log if the log begins after the end of the next leader's log, whatever the reason.
 
 A leader whose log ends before the log start of a follower exists only after an unclean election. The worlds of these
 tests have three replicas, unclean elections, and no other faults.
@@ -29,7 +29,7 @@ def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
 
 
 def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
-    """A leader restarts a follower that deleted records of an epoch that the leader does not know."""
+    """A leader restarts a follower that deleted records of an epoch unknown to the leader."""
     assert run(704_166).violation is None
 
 

@@ -1,4 +1,4 @@
-"""Large sets of worlds violate no invariant, and for each dropped rule some new world violates one.
+"""Large sets of worlds violate no invariant, and for each dropped rule some new world violates an invariant.
 
 Both tests are part of `make prove`.
 """

@@ -1,6 +1,6 @@
 """The simulator finds each dropped rule in the world of a recorded seed.
 
-The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change of the simulator
+The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change to the simulator
 changes the seeds: `make sim SIM="--switches --write"` records the seeds of partitions again, with `--groups` those of
 groups, and with `--transactions` those of transactions.
 """
@@ -36,7 +36,7 @@ def test_every_switch_was_found(play: Suite) -> None:
     ids=str,
 )
 def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
-    """The world of a recorded seed violates an invariant when its rule is dropped, and none otherwise."""
+    """The world of a recorded seed violates an invariant when its rule is dropped, and otherwise none."""
     switch = play.by_name[name]
     with switch.drop():
         without = play.run(seed)
@@ -47,7 +47,7 @@ def test_a_dropped_rule_is_found(play: Suite, name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("play", PLAYS, ids=str)
 def test_a_switch_leaves_nothing_behind(play: Suite) -> None:
-    """A run is unchanged after each switch was opened and closed."""
+    """A run is unchanged after all switches have been opened and closed."""
     before = play.run(5).digest
     for switch in play.switches:
         with switch.drop():

@@ -1,6 +1,6 @@
 """Whole brokers, server and SDK keep their guarantees in a world on virtual time.
 
-A search runs in a process of its own, because it replaces the parts below the brokers and fixes the hash seed, without
+A search runs in a separate process, because it replaces the parts below the brokers and fixes the hash seed, without
 which a seed would not determine a world.
 """
 

@@ -216,7 +216,7 @@ def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
-    """Kafka keys that are read at the start are settings, and the setting's own name overrides them."""
+    """Kafka keys that are read at the start are settings, and a setting's own name overrides its Kafka key."""
     keys = {
         "broker.session.timeout.ms": 8_001,
         "max.connections": 99,

@@ -97,7 +97,7 @@ def test_each_request_has_the_token_of_the_pod(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_logged_once_and_the_request_repeated() -> None:
-    """A refusal is logged once and the request is repeated each second until the permit is given."""
+    """A refusal is logged once, and the request is retried each second until the permit is granted."""
     with listener(REFUSED, REFUSED, REFUSED, PERMITTED) as (listen, asked):
         outcome, told, waited = prepare(listen)
 
@@ -116,7 +116,7 @@ def test_the_wait_has_an_end() -> None:
 
 
 def test_a_lost_store_is_not_waited_for_until_the_end() -> None:
-    """The hook stops waiting some seconds after the last answer of the controller when the store is lost."""
+    """When the store is lost, the hook stops waiting some seconds after the last answer from the controller."""
     lost = 503, json.dumps({"code": "coordination_unavailable", "detail": "etcd does not answer"}).encode()
     with listener(lost) as (listen, _):
         outcome, told, waited = prepare(listen)
@@ -142,7 +142,7 @@ def test_an_unregistered_or_stopping_broker_waits_for_nothing(code: str) -> None
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 3}', b"\xff"])
 def test_an_answer_that_is_no_problem_is_asked_again(body: bytes) -> None:
-    """If an answer is not a problem document, its status is logged and the request is repeated."""
+    """If an answer is not a problem document, its status is logged and the request is retried."""
     with listener((503, body), PERMITTED) as (listen, _):
         outcome, told, _ = prepare(listen)
 

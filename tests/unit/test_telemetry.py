@@ -43,7 +43,7 @@ def test_two_brokers_in_one_process_count_apart() -> None:
 
 
 def test_metrics_of_topics_are_read_at_each_scrape() -> None:
-    """A series of a topic has the value at the time of the scrape, and is gone after the topic."""
+    """A topic's series has the value at the time of the scrape, and disappears with the topic."""
     telemetry = Telemetry()
     values = {"in": 1, "out": 2}
     records = telemetry.metric("fairlead_records_total")
@@ -65,7 +65,7 @@ def test_metrics_of_topics_are_read_at_each_scrape() -> None:
 
 
 def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """Logs are written to stderr as one JSON object per line, from the configured level up."""
+    """Logs are written to stderr as one JSON object per line, from the configured level upwards."""
     set_up_logging("json", "info")
     try:
         log = structlog.get_logger("fairlead")
@@ -117,7 +117,7 @@ def test_a_program_without_log_settings_is_quiet_even_after_a_capture(
 
 
 def test_a_program_with_log_settings_keeps_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program with log settings of its own keeps writing its logs."""
+    """A program with its own log settings keeps writing its logs."""
     set_up_logging("json", "info")
     try:
         with quiet_by_default():

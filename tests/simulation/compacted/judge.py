@@ -33,7 +33,7 @@ class NoDeletedKeyBack(Violation):
 
 
 class DeletesReachReaders(Violation):
-    """A reader that was fast enough has a key that was deleted."""
+    """A reader that was fast enough still has a key that was deleted."""
 
 
 class ReplicasAgreeOnNewest(Violation):
@@ -68,7 +68,7 @@ class History:
 
 
 def check_log(history: History, log: PartitionLog, known_end: int, name: str) -> None:
-    """Check that every offset of a log is covered once, and below `known_end` within its leader epoch."""
+    """Check that a log covers every offset once, and the offsets below `known_end` in their leader epochs."""
     expected = int(log.log_start_offset)
     for _, header in iterate_headers(memoryview(read_all(log))):
         if header.base_offset != expected:

@@ -1,4 +1,4 @@
-"""Rules of cleaning, each of which the world has to miss when it is dropped."""
+"""Rules of cleaning; when one of them is dropped, the world must find a violation."""
 
 from __future__ import annotations
 

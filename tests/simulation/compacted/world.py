@@ -1,9 +1,9 @@
 """A world of three replicas of a compacted partition, with real logs on disks that lose unsynced changes.
 
 Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change of a
-disk, also in the middle of a round. Replicas are away for longer than `delete.retention.ms`, are replaced by empty
-ones, and lead. The shell of followers is written again here; which batches a round writes, how a group is swapped, and
-how a follower continues is the code that ships. `judge` has the invariants.
+disk, also in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
+ones, and become leaders. The shell of followers is reimplemented here; production code decides which batches a round
+writes, how a group is swapped, and how a follower continues. The invariants are in `judge`.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ class World:
         self.epoch = 0
         self.high_watermark = 0
         self.copied: dict[int, int] = {}
-        """End of each replica's log, as its leader knows it in its leader epoch."""
+        """End of each replica's log, as far as the current leader knows it."""
         self.history = History()
         self.reader: Reader | None = None
         self._lead(0)
 
     def run(self) -> None:
-        """Take random steps, and check the replicas after some. Raises the violated invariant."""
+        """Take random steps, and check the replicas after some of the steps. Raises the violated invariant."""
         try:
             self._run()
         except LogDamaged as damaged:
@@ -196,7 +196,7 @@ class World:
             replica.log.sync()
 
     def clean(self, number: int | None = None) -> None:
-        """Carry out a round at a replica, in which the power may fail."""
+        """Run a cleaning round at a replica; the power may fail during the round."""
         number = self.rng.randrange(REPLICAS) if number is None else number
         replica = self.replicas[number]
         log = replica.log
@@ -272,7 +272,7 @@ class World:
             self._lead(self.rng.choice(able))
 
     def forget(self) -> None:
-        """Delete a key while a follower is away for longer than the tombstone stays, and let leaders change after."""
+        """Delete a key while a follower is away for longer than its tombstone is kept, then change the leader."""
         away = self.rng.choice([each for each in range(REPLICAS) if each != self.leader])
         leader = self.replicas[self.leader]
         if not leader.is_alive or self.replicas[self.leader].log.end_offset == 0:
@@ -312,11 +312,11 @@ class World:
     # -- below the steps
 
     def take_removed(self, follower: Replica) -> None:
-        """Let a follower that copies again take its leader's `removed`."""
+        """Let a follower that resumes copying take over the leader's `removed` offset."""
         follower.log.take_removed(Offset(follower.leader_removed))
 
     def _advance(self) -> None:
-        """Let dead followers leave the isr, and commit what every replica of the isr has."""
+        """Remove dead followers from the isr, and commit the records that every replica in the isr has."""
         if not self.replicas[self.leader].is_alive:
             return
         self.isr = {each for each in self.isr if self.replicas[each].is_alive}
@@ -334,7 +334,7 @@ class World:
         self.history.lead(log, self.high_watermark)
 
     def _truncate(self, log: PartitionLog, leader: PartitionLog) -> None:
-        """Cut a follower's log to its last common offset with the leader's."""
+        """Cut a follower's log at the last offset that it has in common with the leader's log."""
         while log.last_epoch is not None:
             end = leader.end_offset_for_epoch(log.last_epoch)
             assert end is not None, "a leader knows every epoch up to its own"
@@ -345,7 +345,7 @@ class World:
             log.truncate_to(Offset(stop))
 
     def _restart(self, number: int) -> None:
-        """Start a replica on what its disk has kept. A leader leads again, and others have left the isr."""
+        """Start a replica with the data that its disk has kept. A leader leads again, and others leave the ISR."""
         replica = self.replicas[number]
         self.replicas[number] = self._opened(replica.name, replica.disk.cut(self.rng))
         if number != self.leader:

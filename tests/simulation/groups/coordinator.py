@@ -72,7 +72,7 @@ class Coordinator:
     # -- claim and load the group
 
     def claim(self, found: Item | None) -> None:
-        """Claim a group without a coordinator; `found` is its key as it was read."""
+        """Claim a group without a coordinator; `found` is the group's key as last read."""
         broker = self.broker
         record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
         broker.transact(

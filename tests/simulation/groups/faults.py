@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PARTITIONS_MAX = 12
 """Number of partitions up to which a topic grows."""
 HANGS_SECONDS = 1_000.0
-"""Duration of a hanging callback, which is longer than any world."""
+"""Duration of a hanging callback; longer than any world lasts."""
 
 
 class Faults(Storm):

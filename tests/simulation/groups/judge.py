@@ -90,7 +90,7 @@ class FencedInVain(Violation):
 
 
 class PaceKept(Violation):
-    """A member was given an interval that is nearly zero or too long for its session."""
+    """A member was given a heartbeat interval that is nearly zero or too long for its session."""
 
 
 class AnswersAreStored(Violation):
@@ -99,7 +99,7 @@ class AnswersAreStored(Violation):
 
 @dataclass(slots=True)
 class Truth:
-    """The contents of the store about one group."""
+    """The part of the store that belongs to one group."""
 
     state: GroupRecord | None = None
     members: dict[str, MemberRecord] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The properties of one world, drawn from its seed.
 
-Each world has only some of the faults, because a fault that always happens hides errors that need its absence.
+Each world has only some of the faults, because a fault that always happens hides errors that occur only without it.
 """
 
 from __future__ import annotations

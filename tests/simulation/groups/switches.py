@@ -21,7 +21,7 @@ from groups.messages import Request
 from simulator.switches import Switch
 
 READ_BEFORE_SECONDS: Final = 0.4
-"""Seconds by which a coordinator without the rule reads the group before its claim, instead of after it."""
+"""Time in seconds by which a coordinator without the rule reads the group before the claim, instead of after it."""
 
 # -- claims and writes
 

@@ -1,13 +1,13 @@
 """A broker: a sequence of processes on one disk, and the partitions that it leads and follows.
 
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
-leads or follows as the records say. A broker leaves ISR and ELR before it drops distrusted bytes (protocol section 2).
-A failed sync stops all writes to the directory until a restart (trap 22 in docs/explanation/known-traps.md), because
-unsynced bytes may be lost although they can still be read.
+leads or follows as the partition records require. A broker leaves ISR and ELR before it drops distrusted bytes
+(protocol section 2). A failed sync stops all writes to the directory until a restart (trap 22 in
+docs/explanation/known-traps.md), because unsynced bytes may be lost although they can still be read.
 
 This module is a twin of `fairlead_broker.runtime`: a world of real brokers on virtual time takes seconds, and a world
 of these twins takes milliseconds, while most dropped rules are found only in one of many worlds. The module is a single
-file because each start, lease and disk fault decides the roles of all partitions.
+file because each start, lease and disk fault changes the roles of all partitions.
 """
 
 from __future__ import annotations

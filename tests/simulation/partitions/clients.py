@@ -130,7 +130,7 @@ class Producer(Client):
             self.open.remove(request)
 
     def _give_up(self, request: Request) -> None:
-        """Use another producer id, because values under the current producer id may be stored or not."""
+        """Use another producer id, because values under the current producer id may or may not be stored."""
         producer = request.producer
         for each in [each for each in self.open if each.producer == producer]:
             self._finish(each)

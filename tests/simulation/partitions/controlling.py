@@ -117,7 +117,7 @@ class Controlling:
     def _moved(
         self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the vacancy that moves a leadership away from a leaving leader, if a voter is near."""
+        """Return the vacancy that takes the leadership from a leaving leader, if another voter has caught up."""
         world = self._broker.world
         if not is_leaving(record, view) or record.leader is None:
             return None

@@ -1,8 +1,8 @@
-"""The watch of each broker over the processes of the others, with a detector that lies in both directions.
+"""Each broker watches the processes of the other brokers with a detector that may err in both directions.
 
 The decision is production code (`controller.failure_detector`); this module is a twin of `controlling.failure_watch`.
 The port of a running broker may refuse connections for a while, connections break without a reason, and the port of a
-killed broker may be silent, as that of a lost machine.
+killed broker may be silent, like the port of a lost machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from partitions.world import World
 
 LOOK_SECONDS = 0.2
-"""Time between two looks at an open connection."""
+"""Time between two checks of an open connection."""
 
 
 class Answer(Enum):
@@ -35,10 +35,10 @@ class Answer(Enum):
 
 
 class Ports:
-    """What the ports of all brokers answer, and the lies about them."""
+    """Answers of the ports of all brokers, including false answers."""
 
     def __init__(self, world: World) -> None:
-        """Start without lies."""
+        """Start without false answers."""
         self._world = world
         self._until: dict[int, float] = {}
         self._since: dict[int, float] = {}
@@ -50,7 +50,7 @@ class Ports:
     def refuse(self, broker: int, seconds: float) -> None:
         """Let the port of a running broker refuse connections, which also breaks its connections.
 
-        Refusals soon after each other count as one period, because a detector may see only some of them.
+        Refusals in quick succession count as one period, because a detector may see only some of them.
         """
         if self._healed:
             return
@@ -61,11 +61,11 @@ class Ports:
         self.breaks[broker] += 1
 
     def silence(self, broker: int, seconds: float) -> None:
-        """Let the port of a broker answer nothing if the broker does not run."""
+        """Make the port of a broker silent while the broker is not running."""
         self._silent_until[broker] = self._world.now + seconds
 
     def heal(self) -> None:
-        """End all lies."""
+        """End all false answers."""
         self._healed = True
         self._until.clear()
         self._silent_until.clear()
@@ -77,7 +77,7 @@ class Ports:
         return self._world.now - self._since[broker]
 
     def answer(self, source: int, broker: Broker) -> Answer:
-        """Return what a broker gets that connects to another broker."""
+        """Return the outcome of a broker's attempt to connect to another broker."""
         cut, number = self._world.network.cut, broker.number
         if (source, number) in cut or (number, source) in cut:
             return Answer.SILENT

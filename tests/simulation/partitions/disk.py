@@ -1,7 +1,7 @@
 """Disks that keep synced bytes and may lose unsynced bytes in a power cut.
 
 A log is a list of cells, one record each; `synced` is the prefix that survives everything but the loss of the disk. A
-killed process leaves every cell; a power cut keeps the synced cells and some of the unsynced cells.
+killed process keeps every cell; a power cut keeps the synced cells and some of the unsynced cells.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Drills:
             self._world.schedule.after(self._between(0.3, 1.0), self._again)
 
     def stop(self) -> None:
-        """Stop the drill, whose cut links are healed together with all other links."""
+        """Stop the drill; the links that it cut are healed together with all other links."""
         self._calm = True
         self._world.network.late.clear()
 
@@ -185,7 +185,7 @@ class Drills:
         yield 1.5
 
     def _loses_disk(self, broker: Broker) -> bool:
-        """Replace the disk and end process and lease if the fault limits allow this; return whether they did."""
+        """Replace the disk and end process and lease if the fault limits allow it; return whether this was done."""
         if not self._world.faults.may_impair(broker):
             return False
         self._world.faults.impair(broker)
@@ -194,7 +194,7 @@ class Drills:
         return True
 
     def _loses_power(self, broker: Broker) -> bool:
-        """Cut the power and end the lease if the fault limits allow this; return whether they did."""
+        """Cut the power and end the lease if the fault limits allow it; return whether this was done."""
         faults = self._world.faults
         if not faults.may_impair(broker):
             return False
@@ -204,7 +204,7 @@ class Drills:
         return True
 
     def _deposed_alone(self, leader: Broker, follower: Broker) -> Play:
-        """A leader alone in the ISR loses the store, and another leader is elected uncleanly."""
+        """A leader that is alone in the ISR loses the store, and another leader is elected uncleanly."""
         for other in self._others(leader):
             self._part((leader.number, other.number), (other.number, leader.number))
         yield from self._until(lambda: len(self._record().isr) == 1, 3.0)
@@ -242,7 +242,7 @@ class Drills:
         yield self._between(0.5, 1.2)
 
     def _short_of_epoch(self, leader: Broker, follower: Broker) -> Play:
-        """A broker loses committed records; the other broker leads without the high watermark and is killed again."""
+        """A broker loses committed records; another broker leads without the high watermark and is killed again."""
         short, whole = self._world.schedule.rng.sample((leader, follower), 2)
         if not self._loses_power(short):
             return
@@ -262,7 +262,7 @@ class Drills:
         yield 0.5
 
     def _damaged_survivor(self, leader: Broker, follower: Broker) -> Play:
-        """All brokers are killed, and the first to return leads alone and finds damage."""
+        """All brokers are killed, and the first broker to return leads alone and finds damage."""
         first = self._world.schedule.rng.choice((leader, follower))
         if not self._world.faults.may_impair(first):
             return
@@ -278,7 +278,7 @@ class Drills:
             self._start(other)
 
     def _late_join(self, leader: Broker, follower: Broker) -> Play:
-        """The write by which a follower joins is carried out long after its outcome became unknown."""
+        """The write that adds a follower to the ISR is carried out long after its outcome became unknown."""
         network = self._world.network
         both = ((follower.number, leader.number), (leader.number, follower.number))
         self._part(*both)
@@ -334,7 +334,7 @@ class Drills:
             self._start(other)
 
     def _deleted_beyond(self, leader: Broker, follower: Broker) -> Play:
-        """A leader alone in the ISR deletes records, and then follows a leader without them but with newer records."""
+        """A leader that is alone in the ISR deletes records, then follows a leader with newer records only."""
         for other in self._others(leader):
             self._end_at_once(other)
         yield from self._until(lambda: len(self._record().isr) == 1, 2.0)

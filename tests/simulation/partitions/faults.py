@@ -1,7 +1,7 @@
 """The faults of partitions, within the limits of the protocol.
 
-The protocol tolerates any number of crashes. Of the replicas with committed records, at most min_isr - 1 at a time may
-lose them: because a disk is wiped or replaced by an older one, because written pages that already count were not
+The protocol tolerates any number of crashes. At any time, at most min_isr - 1 of the replicas with committed records
+may lose them: because a disk is wiped or replaced by an older one, because written pages that already count were not
 synced, or because bytes are damaged.
 """
 
@@ -35,7 +35,7 @@ class Faults(Storm):
         self._impaired: dict[int, int] = {}
         """Brokers that may lack committed records, each with the broker epoch after which it may be complete again."""
         self.all_lost_power = False
-        """Whether brokers have lost power while only synced records counted, which does not add them to `_impaired`."""
+        """Whether brokers lost power while only synced records counted, which does not make them `_impaired`."""
 
     def victim(self, kind: Enum) -> Broker:
         """Return a random broker, in half of the cases a leader."""
@@ -107,7 +107,7 @@ class Faults(Storm):
     # -- the detector of ended processes
 
     def _port_refuses(self, broker: Broker) -> None:
-        # Two refusals are 0.1 s apart, so some lies are too short to be believed.
+        # Two refusals are 0.1 s apart, so some false answers are too short to be believed.
         schedule = self._world.schedule
         seconds = schedule.between(0.02, 0.1) if schedule.happens(0.5) else schedule.between(0.1, 6.0)
         self._world.ports.refuse(broker.number, seconds)
@@ -157,7 +157,7 @@ class Faults(Storm):
         return all(item.value.durability is DurabilityState.SYNCED for item in self._world.records().values())
 
     def may_impair(self, broker: Broker) -> bool:
-        """Return whether a broker may lose committed records, which at most min_isr - 1 brokers may do at a time."""
+        """Return whether a broker may lose committed records: at most min_isr - 1 brokers may lose them at a time."""
         world = self._world
         for number, epoch in list(self._impaired.items()):
             other = world.brokers[number]

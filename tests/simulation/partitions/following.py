@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from partitions.broker import Broker
 
 ANSWER_SECONDS = 1.5
-"""Timeout of a fetch, including the time for which the leader may hold the fetch."""
+"""Timeout of a fetch, including the time for which the leader may delay its answer."""
 AGAIN_SECONDS = 0.15
 
 

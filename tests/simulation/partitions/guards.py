@@ -1,4 +1,4 @@
-"""The compares of the writes of a leader, a controller and a replica (protocol section 3, rule 3).
+"""The compares in the writes of a leader, a controller and a replica (protocol section 3, rule 3).
 
 The broker's own shells have the same compares; here each rule is one function that can be dropped alone.
 """

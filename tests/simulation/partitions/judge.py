@@ -217,7 +217,7 @@ class Judge:
         """Check a leader that has not yet received the result of the unclean election that replaced it.
 
         A leader alone in the ISR must have stopped according to its own clock (protocol section 3, rule 7). A leader
-        with in-sync followers may continue, which is part of the price of unclean elections.
+        with in-sync followers may continue; this is part of the price of unclean elections.
         """
         record: PartitionRecord = self._world.store.items[partition_key(leading.partition)].value
         winner = None if record.leader is None else self._world.brokers[record.leader.broker]
@@ -292,7 +292,7 @@ class Judge:
 
     @staticmethod
     def promises_needed(record: PartitionRecord) -> int:
-        """Return R, by a computation of the judge's own."""
+        """Return R, as the judge computes it independently."""
         assert record.quorum is not None, "only a quorum needs promises"
         return len(record.replicas) - len(record.adding) - record.quorum.write + 1
 
@@ -425,7 +425,7 @@ class Judge:
                 raise ConsistentRead(f"value {value} was read at {at}, which is not what is committed there")
 
     def latest(self, partition: int, seen: tuple[int, int], epoch: int, high_watermark: int) -> None:
-        """Check the high watermark of an answer against the highest that its reader has received before."""
+        """Check the high watermark of an answer against the highest one that the reader has received before."""
         if high_watermark < seen[1] and self.partitions[partition].unclean_epoch < 0:
             raise LatestRises(f"{high_watermark} in epoch {epoch} after {seen[1]} in epoch {seen[0]}")
 
@@ -437,7 +437,7 @@ def _check_times(before: Cell, after: Cell) -> None:
 
 
 def kept_in_judge(epoch: int, registration: Any, record: PartitionRecord, alone: bool) -> bool:
-    """Return whether a restarted voter has kept everything, by a computation of the judge's own (quorum Q7)."""
+    """Return whether a restarted voter has kept everything, as the judge computes it independently (quorum Q7)."""
     directory = next(iter(registration.directories), None)
     if directory is None or directory.last_broker_epoch < epoch:
         return False

@@ -218,13 +218,13 @@ class Leading:
         self.broker.after(min(world.plan.lag_seconds / 2, PARK_SECONDS), self._tick)
 
     def look_at_lease(self) -> None:
-        """Report the state of the lease, by this broker's clock, to `PartitionLeader`."""
+        """Report to `PartitionLeader` whether the lease is still valid according to this broker's clock."""
         confirmed = self.broker.leased
         if confirmed != self.machine.lease_confirmed:
             self.step(LeaseChanged(confirmed))
 
     def close(self) -> None:
-        """Stop leading, and answer clients that their waiting values may be stored or not."""
+        """Stop leading, and tell clients that the outcome of their waiting values is unknown."""
         if self.closed:
             return
         self.closed = True

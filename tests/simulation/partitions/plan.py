@@ -1,7 +1,7 @@
-"""The properties of a world, drawn from its seed: size, rules, times, and its faults.
+"""The properties of a world, drawn from its seed: size, rules, times and faults.
 
-Every world has only some faults (swarm testing), because a fault that always happens hides errors that need its
-absence.
+Every world has only some faults (swarm testing), because a fault that always happens hides errors that occur only
+without it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Fault(Enum):
 
 
 class Drill(Enum):
-    """A drill, which is a sequence of faults that belong together."""
+    """A drill: a sequence of related faults."""
 
     DAMAGED_FOLLOWER = "damaged follower"
     DAMAGED_NEWCOMER = "damaged newcomer"
@@ -67,12 +67,12 @@ class Drill(Enum):
 
 
 ALARMS: tuple[Fault, ...] = (Fault.PORT_REFUSES, Fault.PORT_SILENT, Fault.CONNECTIONS_BREAK)
-"""Lies of the detector of ended processes, in worlds whose brokers watch each other."""
+"""False results of the detector of ended processes, in worlds whose brokers watch each other."""
 STORMS: tuple[Fault, ...] = tuple(fault for fault in Fault if fault not in {*ALARMS, Fault.PORT_FLAPS})
 ALARMED_SHARE = 0.3
 """Fraction of worlds without a drill whose brokers watch each other's processes."""
 FLAPPING_SHARE = 0.3
-"""Fraction of the worlds with lies in which ports refuse and accept connections in turn."""
+"""Fraction of the worlds with false results in which ports alternately refuse and accept connections."""
 TWO_SHARE = 0.2
 """Fraction of worlds with two partitions on each disk."""
 DRILLED_SHARE = 0.5
@@ -181,7 +181,7 @@ def draw(rng: Random) -> Plan:
 
 
 def _alarm(plan: Plan, chance: Random) -> None:
-    """Let brokers watch each other in some worlds, with the lies of the detector and few other faults."""
+    """Let brokers watch each other in some worlds, with false results of the detector and few other faults."""
     if chance.random() < ALARMED_SHARE:
         others = chance.sample(plan.faults, min(3, len(plan.faults)))
         plan.alarmed, plan.faults = True, (*others, *ALARMS, Fault.PORT_REFUSES)
@@ -190,7 +190,7 @@ def _alarm(plan: Plan, chance: Random) -> None:
 
 
 def _copy(rng: Random) -> Random:
-    """Return a generator with the same state, whose use does not change the worlds of other seeds."""
+    """Return a generator with the same state; using it does not change the worlds of other seeds."""
     copy = Random()
     copy.setstate(rng.getstate())
     return copy

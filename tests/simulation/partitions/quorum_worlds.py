@@ -13,7 +13,7 @@ from simulator.world import Verdict
 SIZES = ((3, 3, 2), (3, 3, 2), (3, 3, 2), (3, 3, 3), (2, 2, 2), (5, 5, 3), (4, 3, 2), (3, 2, 2), (6, 3, 2))
 """Numbers of brokers and replicas, with the write quorum."""
 LEFT_OUT = frozenset({Fault.CHANGE_DURABILITY, Fault.PORT_FLAPS})
-"""Faults that worlds with quorums do not have: their durability is fixed."""
+"""Faults that worlds with quorums do not have, because their durability is fixed."""
 RARE: tuple[tuple[Fault, ...], ...] = (
     (Fault.MOVE_LEADER, Fault.CUT_PEERS),
     (Fault.MOVE_LEADER, Fault.WIPE, Fault.KILL),
@@ -30,7 +30,7 @@ RARE: tuple[tuple[Fault, ...], ...] = (
     (Fault.OLD_DISK, Fault.KILL),
     (Fault.CUT_PEERS, Fault.ISOLATE, Fault.KILL),
 )
-"""Faults that find a rule only together; half of the worlds have one of these sets."""
+"""Sets of faults that only together reveal a dropped rule; half of the worlds have one of these sets."""
 
 
 def draw(rng: Random) -> Plan:

@@ -98,7 +98,7 @@ def _skip_syncing(record: Any) -> Any:
 
 _with_isr = isr_rules.with_isr
 _OTHER: Final = (InSync(broker=BrokerId(0), broker_epoch=BrokerEpoch(0)),)
-"""ISR entry of another broker, so that the removed replica is not the last one, which `taken_out` never removes."""
+"""ISR entry of another broker, so that the removed replica is not the last one, which `taken_out` would keep."""
 
 
 def _with_isr_without_elr(record: Any, **changes: Any) -> Any:
@@ -298,8 +298,8 @@ SWITCHES: Final = (
     Switch(
         "last-broker-epoch",
         "4.7 a candidate's disk knows the incarnation of the entry",
-        # Before it registers its directories, a broker itself checks whether they are an old copy; either check alone
-        # is enough, so both are dropped.
+        # Before it registers its directories, a broker itself checks whether they are an old copy; since either check
+        # alone is enough, both are dropped.
         (election, "kept_everything", _kept_since_intact),
         (Broker, "_is_older_than", _no),
     ),

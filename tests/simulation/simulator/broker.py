@@ -1,7 +1,7 @@
 """The common part of a broker in every suite: a process with a leased registration and a mirror of the store.
 
-This module is a twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror without an event loop, with
-which a world would take seconds instead of milliseconds (decision 0200).
+This module is a twin of `fairlead_broker.runtime.lifecycle` and of the coordination mirror without the event loop,
+which would make a world take seconds instead of milliseconds (decision 0200).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Broker(Process):
     # -- registration
 
     def register(self, *context: Any) -> None:
-        """Register under a new lease, with retries until it succeeds; `registration` and `registered` get `context`."""
+        """Register under a new lease, and retry until it succeeds; `registration` and `registered` get `context`."""
         self.lease = lease = self.world.next_lease()
         registration, key = self.registration(*context), broker_key(self.number)
         store, seconds = self.world.store, self.world.plan.lease_seconds

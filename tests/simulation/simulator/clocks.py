@@ -1,8 +1,8 @@
 """The wall clocks of the machines of a world, which differ and jump.
 
-The error of a clock is a function of the world's time, drawn before the run from a generator of its own, so that a
-world with jumps has the same other faults as without them. In most worlds, all clocks are right. Leaders stamp append
-times with these clocks; leases and timeouts use the time of the world.
+The error of a clock is a function of the world's time, drawn before the run from a separate generator, so that a world
+with jumps has the same other faults as without them. In most worlds, all clocks are right. Leaders stamp append times
+with these clocks; leases and timeouts use the time of the world.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Clocks:
 
 
 def _jumps(rng: Random, start: float, end: float, far: Sequence[float]) -> list[tuple[float, float]]:
-    """Return the times of jumps, each with the error from then on. The last jump corrects the clock."""
+    """Return the times of jumps, each with the error that applies from that time. The last jump corrects the clock."""
     jumps, at = [(start, rng.uniform(-2.0, 2.0))], start
     while (at := at + rng.expovariate(1 / JUMP_SECONDS)) < end:
         near = rng.choice((0.0, rng.uniform(-HOUR_SECONDS, HOUR_SECONDS)))

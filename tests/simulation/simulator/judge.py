@@ -1,4 +1,4 @@
-"""Violations that a run can have: invariants as named classes, and assertions of the code.
+"""Possible violations of a run: invariants as named classes, and assertions of the code.
 
 The judge of each suite defines its invariants, sees every change of the store and every step of the brokers, and raises
 the violated invariant.

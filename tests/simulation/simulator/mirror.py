@@ -34,7 +34,7 @@ class Mirror:
         return self.tables["controller"].get(0)
 
     def list(self) -> None:
-        """Read everything at one revision, then watch the changes after it."""
+        """Read everything at one revision, then watch the later changes."""
         broker = self._broker
         broker.world.store.unwatch(self._watcher)
         broker.ask_store(broker.world.store.snapshot, self._listed)

@@ -77,6 +77,6 @@ class Network:
             self.schedule.after(self.delay() + self.weather.slow_seconds / 2, receive, action, *arguments)
 
     def send_once(self, source: Node, target: Node, action: Callable[..., None], *arguments: Any) -> None:
-        """Run an action at the target at most once, like a request over a single connection."""
+        """Run an action at the target at most once, as with a request over a single connection."""
         if self.passes(source, target):
             self.schedule.after(self.delay(), self.nodes[target].receive, action, *arguments)

@@ -1,9 +1,9 @@
 """The search for violations, for `make sim`, and the measurement of how soon each dropped rule is found.
 
-`python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time is over; `--seed 17 --trace` shows one
-world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--transactions`
-simulates transactions, and `--brokers` simulates whole brokers on virtual time. The exit code is 1 when an invariant
-was violated, and the output contains the command that repeats the run.
+`python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time has elapsed; `--seed 17 --trace` shows
+one world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--transactions`
+simulates transactions, and `--brokers` simulates whole brokers on virtual time. The exit code is 1 if an invariant was
+violated; the output then contains the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from simulator.world import Verdict
 SEEDS_MAX = 10_000
 """Number of seeds within which each dropped rule must be found."""
 TABLE_FOUND = 3
-"""Number of findings of a dropped rule from which the median number of seeds in the table is computed."""
+"""Number of times a dropped rule is found, from which the median number of seeds in the table is computed."""
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "simulation.md"
 END = "<!-- end of the table -->"
 TABLE_HEAD = """| dropped rule | switch | found as | median seeds | first seed |
 |---|---|---|---|---|"""
 NOT_FOUND = "not found within"
 DETERMINISM_EVERY = 50
-"""Distance in seeds between two worlds that are run twice, to check that both runs are equal."""
+"""Interval of seeds at which a world is run twice, to check that both runs are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

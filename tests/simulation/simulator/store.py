@@ -1,8 +1,8 @@
 """A coordination store that decides like etcd and fails as etcd may.
 
 The store has keys with create and mod revisions, transactions, leases that end early or late, and watches that lag, are
-cancelled and repeat events. Outcomes stay unknown as in practice: a request or its answer is lost, or the request is
-carried out long after its sender gave up. Values are record objects, which the store does not inspect.
+cancelled and repeat events. Outcomes remain unknown, as in practice: a request or its answer is lost, or the request is
+carried out long after its sender gave up. Values are record objects, and the store does not inspect them.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Store:
         return True
 
     def prolong(self, seconds: float) -> None:
-        """Extend every lease, as an election of etcd does."""
+        """Extend every lease, as etcd does when it elects a leader."""
         for lease in self.leases.values():
             lease.ends_at += seconds
 

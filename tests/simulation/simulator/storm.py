@@ -1,4 +1,4 @@
-"""Faults of brokers, links and store at random times, which the worlds of every suite have.
+"""Faults of brokers, links and the store at random times, in the worlds of every suite.
 
 Each fault of a plan is carried out by the method of the same name. Damage that can be healed is healed when the faults
 stop.

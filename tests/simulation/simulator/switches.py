@@ -1,7 +1,8 @@
 """Bug switches: each drops one rule, as an error in the code would, and the simulator has to find it.
 
 A switch replaces named functions and methods while it is open; production code does not refer to it. Each suite lists
-its switches in the order of the rules, and docs/explanation/simulation.md has the number of seeds until each is found.
+its switches in the order of the rules, and docs/explanation/simulation.md states the number of seeds until each is
+found.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 Replacement: TypeAlias = tuple[Any, str, object]
 """A module or class, the name of its attribute, and the replacement."""
 PLACES = ("fairlead_broker.", "simulator.", "partitions.", "groups.", "transactional.")
-"""Packages in which a module's function is also replaced under imported names."""
+"""Packages in which a module's function is also replaced where it was imported."""
 
 
 class Switch:
@@ -48,7 +49,7 @@ def replaced(*replacements: Replacement) -> Iterator[None]:
 
 
 def _importers(owner: ModuleType, name: str) -> list[ModuleType]:
-    """Return the modules with the name to replace: for a function of `owner` itself, all modules that import it."""
+    """Return the modules with the name to replace: for a function of `owner`, also all modules that import it."""
     original = owner.__dict__[name]
     if original.__module__ != owner.__name__:
         return [owner]

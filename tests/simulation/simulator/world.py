@@ -61,7 +61,7 @@ class World:
         self.plan = drawn if plan is None else plan
         self.trace: list[str] | None = [] if traced else None
         self.traffic = True
-        """Whether clients still start requests, which they do until the cluster is checked for being at rest."""
+        """Whether clients still start requests, which they do until the check that the cluster is at rest."""
         self.network = Network(self.schedule, self.plan.weather)
         self._leases = 0
 
@@ -95,16 +95,16 @@ class World:
         raise NotImplementedError
 
     def compare(self) -> None:
-        """Run the checks that need a cluster at rest."""
+        """Run the checks that require a cluster at rest."""
 
     def fingerprint(self) -> list[Any]:
-        """Return the parts of the digest in addition to randomness, store and counts."""
+        """Return the parts of the digest other than randomness, store and counts."""
         raise NotImplementedError
 
     # -- the run
 
     def run(self) -> Verdict:
-        """Run storm and rest, and return the verdict instead of raising a violation."""
+        """Run storm and rest, and return a violation as the verdict instead of raising it."""
         violation = violation_of(self._run)
         return Verdict(
             self.seed,
@@ -146,7 +146,7 @@ class World:
                 raise self.LIVENESS(wrong)
 
     def _digest(self) -> str:
-        """Return the digest of the run, which the state of the random generator makes unique."""
+        """Return the digest of the run; the state of the random generator makes it unique."""
         text = repr(
             (
                 self.now,

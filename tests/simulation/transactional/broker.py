@@ -1,4 +1,4 @@
-"""A broker in the simulation of transactions: calls of clients, ends of commits, and looks at open transactions.
+"""A broker in the simulation of transactions: calls from clients, ends of commits, checks of open transactions.
 
 The module is a twin of `fairlead_broker.runtime.transactions` without an event loop.
 """
@@ -193,7 +193,7 @@ class Broker(Process):
         else:
             leadership.produce(request, lambda answer: self.answer(request.call, answer))
 
-    # -- ends of commits (rules 7.3.1 and 7.3.4)
+    # -- completion of commits (rules 7.3.1 and 7.3.4)
 
     def report(self, producer_id: ProducerId, record: TransactionRecord) -> None:
         """Report the unfinished commits of a written record to the leaders."""
@@ -232,7 +232,7 @@ class Broker(Process):
         leadership.end(end[0], end[1], MarkerKind.COMMIT, confirm)
 
     def confirmed(self, end: End, life: int) -> None:
-        """Note a confirmed marker, and write the record without it some time later."""
+        """Note a confirmed marker, and some time later remove its partition from the record."""
         if life == self.life and self._due.pop(end, None) is not None:
             self._confirmed.setdefault(end[0], set()).add((end[1], TOPIC, end[2]))
             self.after(CLEAN_SECONDS, self._clean, end[0])
@@ -248,7 +248,7 @@ class Broker(Process):
 
         Decision(self, producer_id, change, guards.ignored).begin()
 
-    # -- looks (rules 7.3.2 and 7.3.3)
+    # -- checks of open transactions (rules 7.3.2 and 7.3.3)
 
     def hint(self, producer_id: ProducerId) -> None:
         """Make all brokers check the open transactions of a producer."""
@@ -298,7 +298,7 @@ class Broker(Process):
             self._mark(place, what)
 
     def _abort(self, place: tuple[int, ProducerId, ProducerEpoch]) -> None:
-        """Write the abort of a transaction that is too old, and end the transaction as it is decided."""
+        """Write the abort of a transaction that is too old, and end the transaction as the stored record says."""
         index, producer_id, epoch = place
         self._ending.add(place)
         wanted = Decide(epoch, Outcome.ABORT, EndReason.TIMEOUT)

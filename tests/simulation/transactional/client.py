@@ -1,6 +1,6 @@
 """A client process: it reads an input, writes batches in a transaction, and commits them with the offset of the input.
 
-The process behaves as the SDK's producer: it repeats calls without an answer, commits only when every batch is
+The process behaves like the SDK's producer: it retries calls without an answer, commits only when every batch is
 acknowledged, and settles a commit without an answer by an abort.
 """
 
@@ -34,11 +34,11 @@ PATIENCE_SECONDS: Final = 0.8
 PAUSE_SECONDS: Final = 0.1
 LATE_SECONDS_MAX: Final = 6.0
 RETRIES_MAX: Final = 12
-"""Number of attempts of a batch after which its transaction is aborted."""
+"""Number of attempts to write a batch after which its transaction is aborted."""
 
 
 class Client(Process):
-    """A process of a program, as a sequence of lives."""
+    """The processes of one program, which run one after the other."""
 
     world: World
 
@@ -51,7 +51,7 @@ class Client(Process):
         self._waiting: dict[int, Callable[[Answer], None]] = {}
 
     def start(self) -> None:
-        """Start a life, which begins a transaction."""
+        """Start a process, which begins a transaction."""
         super().start()
         self._waiting = {}
         self.producer_id = self.world.next_producer() if self.world.plan.has_group else self._name_id
@@ -236,7 +236,7 @@ class Client(Process):
             waiting(Refused("silent"))
 
     def answered(self, call: Call, answer: Answer) -> None:
-        """Take an answer, unless it is late."""
+        """Handle an answer, unless it is late."""
         waiting = self._waiting.pop(call.number, None) if call.life == self.life else None
         if waiting is not None:
             waiting(answer)

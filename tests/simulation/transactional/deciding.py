@@ -1,6 +1,6 @@
 """A decision at a broker: reads of records, and a compare-and-set whose outcome may stay unknown (rule 7.1.1).
 
-The twin of `fairlead_broker.runtime.transactions.decision_writes` decides by the pure package `transactions`.
+This twin of `fairlead_broker.runtime.transactions.decision_writes` uses the pure package `transactions` to decide.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Decision:
         self._deadline = broker.world.now + PATIENCE_SECONDS
 
     def begin(self) -> None:
-        """Decide by the record in memory if there is one, otherwise read the record."""
+        """Decide on the basis of the record in memory if there is one; otherwise read the record first."""
         standing = self.broker.cache.get(self.producer_id)
         if standing is None or self._offset is not None:
             self.read()
@@ -55,7 +55,7 @@ class Decision:
             self._decide(standing, None, is_fresh=False)
 
     def read(self) -> None:
-        """Read the record, unless the time is over."""
+        """Read the record, unless the time for the decision has elapsed."""
         if self.broker.world.now >= self._deadline:
             self.answer(UNKNOWN)
             return

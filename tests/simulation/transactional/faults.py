@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 1.0
 LEARNS_SECONDS = 1.5
-"""Longest time until a broker learns that it does not lead a partition any more."""
+"""Longest time until a broker learns that it no longer leads a partition."""
 
 
 class Faults(Storm):
@@ -92,7 +92,7 @@ class Faults(Storm):
     # -- clients
 
     def fenced(self, client: Client) -> None:
-        """Start a fenced process again some time later, if no other process of its program runs then."""
+        """Start a fenced process again some time later, unless another process of its program is running then."""
         schedule = self._world.schedule
         schedule.after(schedule.between(0.2, 2.0), self._start_again, client, client.life)
 

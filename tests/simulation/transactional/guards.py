@@ -34,7 +34,7 @@ def writes_offset_with_decision() -> bool:
 
 
 def reads_offset_after_begin() -> bool:
-    """Return whether a client reads the committed offset after it has begun."""
+    """Return whether a client reads the committed offset only after it has begun a transaction."""
     return True
 
 
@@ -54,7 +54,7 @@ def confirmed_from(leadership: Leadership, end: int) -> int:
 
 
 def is_aborted(leadership: Leadership, offset: int, producer_id: int) -> bool:
-    """Return whether readers of committed records skip a batch, by the aborted index."""
+    """Return whether readers of committed records use the aborted index to skip a batch."""
     return any(
         each.producer_id == producer_id and each.first_offset <= offset < each.marker_offset
         for each in leadership.aborted

@@ -1,7 +1,7 @@
 """The invariants of transactions, each a named class of violation.
 
-The judge sees every revision of the store, every committed batch and marker, every answer to a client, and what readers
-of committed records get.
+The judge sees every revision of the store, every committed batch and marker, every answer to a client, and everything
+that readers of committed records receive.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class DecidedOnce(Violation):
 
 
 class AnsweredAsDecided(Violation):
-    """A client got another outcome than the decided one."""
+    """A client received an outcome that differs from the decision."""
 
 
 class MarkerAsDecided(Violation):
-    """A partition has a marker of a transaction that is not decided, or is decided otherwise."""
+    """A partition has a marker of a transaction that was not decided, or was decided differently."""
 
 
 class NothingBehindAMarker(Violation):
-    """A partition has a batch or a second marker of a transaction behind its marker."""
+    """A partition has a batch or a second marker of a transaction after the transaction's marker."""
 
 
 class StableOffsetNeverBack(Violation):
-    """The last stable offset went back within a leadership."""
+    """The last stable offset decreased within a leadership."""
 
 
 class CommittedReadersSeeCommitted(Violation):
-    """A reader of committed records got a batch of a transaction that is not committed, or twice, or out of order."""
+    """A reader of committed records got a batch of an uncommitted transaction, or got a batch twice or out of order."""
 
 
 class EveryTransactionEnds(Liveness):
@@ -54,7 +54,7 @@ class EveryTransactionEnds(Liveness):
 
 
 class OffsetsWithOutput(Violation):
-    """An input was committed twice, or its offset without its output."""
+    """An input was committed twice, or its offset was committed without its output."""
 
 
 class Judge:
@@ -122,11 +122,11 @@ class Judge:
     def acknowledged(
         self, producer_id: ProducerId, epoch: ProducerEpoch, number: int, batches: frozenset[tuple[int, int]]
     ) -> None:
-        """Note what a client commits."""
+        """Note the input and the batches that a client commits."""
         self._acknowledged.setdefault((producer_id, epoch), (number, batches))
 
     def answered(self, producer_id: ProducerId, epoch: ProducerEpoch, outcome: Outcome | None) -> None:
-        """Check the outcome that a client got."""
+        """Check the outcome that a client received."""
         decided = self.decided.get((producer_id, epoch))
         if outcome is not decided:
             raise AnsweredAsDecided(

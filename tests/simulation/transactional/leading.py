@@ -1,7 +1,8 @@
 """A leadership of a partition: the log of its broker, and the production state machine of producers.
 
 The twin of `fairlead_broker.runtime.leading` appends in groups, with a delay of the disk. A partition has the committed
-part of the log, which every in-sync replica has; a new leader has it, and possibly more batches of the previous log.
+part of the log, which is on every in-sync replica; a new leader has this part, and possibly more batches of the
+previous log.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Leadership:
         """High watermark that the leader knows."""
         self.aborted: list[AbortedTransaction] = []
         self.stable_max = 0
-        """Highest last stable offset that a reader got."""
+        """Highest last stable offset that a reader has received."""
         self._life = broker.life
         self._inbox: list[Any] = []
         self._group: list[Pending] = []
@@ -125,7 +126,7 @@ class Leadership:
 
     @property
     def is_open(self) -> bool:
-        """Whether the process of the leader still runs and knows of no later leadership."""
+        """Whether the leader's process is still running and knows of no later leadership."""
         broker = self.broker
         return broker.life == self._life and broker.led.get(self.partition.index) is self
 

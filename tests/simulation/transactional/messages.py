@@ -33,10 +33,10 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Value of the key of a program's offset."""
+    """Value under the key of a program's offset."""
 
     owner: int = 0
-    """Epoch of the group's member that may commit; only with a group."""
+    """Epoch of the group member that may commit; only with a group."""
     offset: int = 0
 
 
@@ -75,7 +75,7 @@ class OffsetCall:
 
 @dataclass(frozen=True, slots=True)
 class DecideCall:
-    """Commit or abort a transaction. A commit has the offset after its input."""
+    """Commit or abort a transaction. A commit includes the offset after its input."""
 
     call: Call
     producer_id: ProducerId

@@ -33,7 +33,7 @@ class Plan:
     names: int
     """Number of programs, each with two processes that fence each other."""
     has_group: bool
-    """Whether the processes of a program have producers of their own, and the epoch of a group member fences them."""
+    """Whether each process of a program has its own producer, and the epoch of a group member fences the processes."""
     batches_max: int
     """Maximum number of batches of a transaction in a partition."""
     abort_share: float

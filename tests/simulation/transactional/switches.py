@@ -49,7 +49,7 @@ def _contradiction_to_fenced(record: Any, epoch: Any) -> Fenced | DecidedOtherwi
 
 
 def _decide_without_fence(self: Any, batch: Any, *, is_lower: bool) -> Any:
-    """Order a batch that is refused for its lower epoch, or for the marker of its epoch."""
+    """Accept a batch that should be refused for its lower epoch, or for the marker of its epoch."""
     effect = _decide(self, batch)
     if not (isinstance(effect, Refuse) and isinstance(effect.refusal, ProducerFenced)):
         return effect
@@ -74,7 +74,7 @@ def _decide_any_sequence(self: Any, batch: Any) -> Any:
 
 
 def _end_repeatedly(self: Any, producer_id: Any) -> list[Any]:
-    """Append every marker, and end whatever transaction of the producer is open."""
+    """Append every marker, and end the producer's open transaction, whichever it is."""
     effects: list[Any] = []
     waiting: list[EndDecided[Any]] = self._ends.pop(producer_id, [])
     for end in waiting:

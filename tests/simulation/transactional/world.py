@@ -80,7 +80,7 @@ class World(Frame):
         return self.judge.unended()
 
     def compare(self) -> None:
-        """Compare what readers got with the decisions."""
+        """Compare the records that readers received with the decisions."""
         self.judge.compare()
 
     def fingerprint(self) -> list[Any]:

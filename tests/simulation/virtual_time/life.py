@@ -1,4 +1,4 @@
-"""The life of one process, and the tasks that end with it."""
+"""A simulated process, and the tasks that end with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Life:
     """The tasks of a process, which ends as if by SIGKILL: its later operations have no effect."""
 
     def __init__(self, name: str, residence: str = "") -> None:
-        """Start without tasks; `residence` is the boot of the machine, for which written bytes are kept."""
+        """Start without tasks; `residence` names the boot of the machine, during which written bytes are kept."""
         self.name = name
         self.residence = residence
         self.dead = False
@@ -26,7 +26,7 @@ class Life:
         task.add_done_callback(lambda _: self._tasks.pop(number, None))
 
     def end(self) -> None:
-        """End the life: its tasks are cancelled, and disk, store and network ignore their further operations."""
+        """End the process: its tasks are cancelled, and disk, store and network ignore their further operations."""
         self.dead = True
         for task in list(self._tasks.values()):
             # The result of a cancelled task is not read.

@@ -55,7 +55,7 @@ def _set(future: asyncio.Future[None]) -> None:
 
 
 class NothingLeft(RuntimeError):
-    """Error when every task waits and no timer is set."""
+    """Error raised when every task waits and no timer is set."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, call: Callable[..., T], *arguments: Any
     ) -> asyncio.Future[T]:
-        """Run a call on the loop's next turn, instead of in a thread."""
+        """Run a call in the loop's next turn, instead of in a thread."""
         del executor
         future: asyncio.Future[T] = self.create_future()
 
@@ -134,7 +134,7 @@ def _task_of_a_life(
 
 
 def _life_of(context: dict[str, Any]) -> Life | None:
-    """Return the life of the failed callback, task or future."""
+    """Return the simulated process of the failed callback, task or future."""
     handle = context.get("handle")
     if handle is not None:
         life: Life | None = handle._context.get(LIFE)

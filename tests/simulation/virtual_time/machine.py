@@ -37,7 +37,7 @@ class VirtualClock:
     """A clock with the loop's time, whose wall clock may be wrong."""
 
     def __init__(self, loop: VirtualLoop, error: Callable[[float], float] = lambda now: 0.0) -> None:
-        """`error` returns the number of seconds by which the wall clock is ahead at a time of the loop."""
+        """`error` returns the number of seconds by which the wall clock is ahead at a given time of the loop."""
         self._loop = loop
         self._error = error
 
@@ -106,9 +106,9 @@ class Machine:
         self.running: RunningBroker | None = None
         self.coordination: FarCoordination | None = None
         self.boot = 1
-        """Number of the machine's boots, which is a part of a directory's residence."""
+        """Number of times the machine has booted, which is a part of a directory's residence."""
         self.refusals: list[str] = []
-        """Errors of starts that did not lead to a running broker."""
+        """Errors of starts that did not result in a running broker."""
         self._store, self._weather, self._network = store, weather, network
         self._chance = chance
         self._settings = settings

@@ -62,7 +62,7 @@ class VirtualNetwork:
 
 
 class VirtualClientBuilder:
-    """A builder that accepts every option of a client and ignores them, because they concern sockets."""
+    """A builder that accepts and ignores every option of a client, because the options concern sockets."""
 
     network: VirtualNetwork
 
@@ -98,7 +98,7 @@ class VirtualClient:
 
 
 class VirtualRequest:
-    """A request that is its own builder."""
+    """A request, which is also its own builder."""
 
     def __init__(self, client: VirtualClient, method: str, url: str) -> None:
         self._client = client

@@ -42,7 +42,7 @@ TOPIC: Final = "chaos"
 LEASE_SECONDS: Final = 3
 SETTLE_SECONDS: Final = 180.0
 CLOCKS_WRONG: Final = (5.0, 30.0)
-"""Times of the world between which wall clocks jump."""
+"""Times in the world between which wall clocks jump."""
 CLOCK_ERRORS_FAR: Final = (2 * DAY_SECONDS,)
 """Large errors of wall clocks. A clock that is several days ahead would let retention delete records, and a clock that
 is hours behind would let brokers refuse the timestamps of clients."""
@@ -63,7 +63,7 @@ class Verdict:
     trace: list[str] = field(default_factory=list)
     """Log lines of the brokers, if requested."""
     digest: str = ""
-    """Digest of the whole history with its times, which is the same for the same seed."""
+    """Digest of the whole history with its times; equal for equal seeds."""
     seconds: float = 0.0
     """Virtual seconds."""
 
@@ -354,7 +354,7 @@ class World:
                 machine.start()
 
     async def _caught_up(self) -> None:
-        """Wait a limited time for all replicas to be in sync, so that the next power cut does not hit the last copy."""
+        """Wait for a limited time until all replicas are in sync, so that the next power cut spares the last copy."""
         with suppress(RestRefused):
             await self._rest(20.0)
 
@@ -444,13 +444,13 @@ class VirtualRecorder(HistoryRecorder):
 
 
 def run(seed: int, *, traced: bool = False, keep: Path | None = None) -> Verdict:
-    """Run one world; `keep` gets its history, and `traced` keeps the log of its brokers."""
+    """Run one world; the history is stored in `keep`, and `traced` keeps the log of the brokers."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
     verdict = Verdict(seed)
     trace = verdict.trace if traced else None
-    # Garbage collection depends on earlier runs, and closing a dropped generator takes a task of the loop.
+    # Garbage collection depends on earlier runs, and closing a dropped generator takes up a task of the loop.
     gc.collect()
     gc.disable()
     try:

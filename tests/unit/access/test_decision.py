@@ -30,7 +30,7 @@ def compare(seed: int) -> None:
 
 
 def test_decisions_equal_those_of_a_naive_walk() -> None:
-    """The index decides like a naive walk over all ACLs, and names an existing ACL or a known reason."""
+    """The index decides like a naive walk over all ACLs, and the reason is an existing ACL or a known word."""
     for seed in range(400):
         compare(seed)
 

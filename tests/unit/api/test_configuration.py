@@ -82,7 +82,7 @@ def test_a_value_is_typed_and_stored_in_one_form(
 def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
     name: str, value: ConfigInput, allowed: str
 ) -> None:
-    """An invalid value is refused with the key, the value and the allowed values, and not as unsupported."""
+    """An invalid value is refused with the key, the value and the allowed values, but not as unsupported."""
     with pytest.raises(ProblemError) as refused:
         parse_value(name, value)
 
@@ -171,7 +171,7 @@ def test_the_cluster_shows_the_rule_where_a_default_follows_from_something() -> 
 
 
 def test_a_brokers_value_of_a_key_that_all_must_agree_on_does_not_count() -> None:
-    """A broker's stored value is ignored for a key on which all brokers must agree."""
+    """For a key on which all brokers must agree, a value stored for a single broker is ignored."""
     config, entries = effective_topic_config({}, {"durability": "replicated"}, {})
 
     assert config.durability is Durability.SYNCED
@@ -293,7 +293,7 @@ def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
     ],
 )
 def test_a_record_may_be_cleaned_before_it_has_to_be(patch: dict[str, int], refused: bool) -> None:
-    """A lag after which a record must be cleaned may not be below the lag before which it must not be."""
+    """The lag after which a record must be cleaned may not be below the lag before which it must not be cleaned."""
     if refused:
         with refuses("invalid_config"):
             merge_patch({}, patch)

@@ -13,7 +13,7 @@ PATTERNS = [*NAMES, *(f"{name}*" for name in NAMES if len(name) < 4), "*"]
 
 
 def test_a_pattern_is_inside_another_if_it_matches_no_other_name() -> None:
-    """A pattern contains another exactly if it matches every name that the other pattern matches."""
+    """A pattern contains another if and only if it matches every name that the other pattern matches."""
     # The names are longer than every prefix, so that two different prefixes match different names.
     matched = {pattern: {name for name in NAMES if matches(pattern, name)} for pattern in PATTERNS}
     for outer, inner in itertools.product(PATTERNS, repeat=2):

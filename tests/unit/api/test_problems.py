@@ -1,4 +1,4 @@
-"""A problem is sent as a document, and is read back as an exception."""
+"""A problem is sent as a document and read back as an exception."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_code_comes_back_from_its_document(code: str) -> None:
 
 
 def test_the_occurrence_may_know_its_side_effect_better_than_the_catalogue() -> None:
-    """A problem may have a different side effect than its code: a storage failure after the append has `maybe`."""
+    """A problem may have a different side effect from its code: a storage failure after the append has `maybe`."""
     before = ProblemError("storage_failed", "the disk is gone")
     after = ProblemError("storage_failed", "the disk is gone", side_effect=SideEffect.MAYBE)
 

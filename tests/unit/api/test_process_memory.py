@@ -53,5 +53,5 @@ def test_freed_blocks_are_not_mapped_again() -> None:
 
 
 def test_another_allocator_is_left_alone() -> None:
-    """A C library without mallopt is left unchanged, and False is returned."""
+    """A timestamp beyond RFC 3339's years is formatted with a sign and a six-digit year, as in ISO 8601."""
     assert not keep_freed_memory(SimpleNamespace())

@@ -112,7 +112,7 @@ def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
 
 @pytest.mark.parametrize("entry", ROUTES, ids=by_name)
 def test_a_route_is_complete(entry: Route) -> None:
-    """A route can be looked up by its name, and its path parameters, problems, query and answers are consistent."""
+    """A route can be looked up by name, and its path parameters, problems, query and answers are consistent."""
     queries = [parameter.name for parameter in entry.query]
     in_path = re.findall(r"\{([a-z]+)\}", entry.path)
 
@@ -171,11 +171,11 @@ NEEDS = {
     "alter security": "put_quota",
     "delete security": "revoke_token remove_acl remove_quota",
 }
-"""Access needs of every route, from the table in section 3.3 of the security contract."""
+"""Access requirements of every route, from the table in section 3.3 of the security contract."""
 
 
 def test_every_route_has_the_needs_of_the_contract() -> None:
-    """Every route has exactly the needs of the security contract, and a route without a row fails the test (Z15)."""
+    """Every route has exactly the security contract's access requirements, and a missing row fails the test (Z15)."""
     expected = {name: access for access, names in NEEDS.items() for name in names.split()}
 
     assert {entry.name: str(entry.access) for entry in ROUTES} == expected
@@ -197,7 +197,7 @@ def test_an_unknown_name_finds_no_route() -> None:
 
 
 def test_the_usual_answer_is_the_first() -> None:
-    """The first form of an answer determines `answer` and `answer_types`, with the default media type first."""
+    """The first representation of an answer determines `answer` and `answer_types`, the default media type first."""
     entry = route("fetch_partition")
 
     assert entry.answer is entry.answers[0].type
@@ -205,7 +205,7 @@ def test_the_usual_answer_is_the_first() -> None:
 
 
 def test_changes_are_audited_and_records_are_not() -> None:
-    """Answers of calls that change something are audited, and reads and calls with records are not (rule U4)."""
+    """Answers to calls that change something are audited, but reads and calls with records are not (rule U4)."""
     audited = {entry.name for entry in ROUTES if entry.is_audited}
 
     assert {"create_topic", "create_acl", "put_quota", "drain_broker", "reset_offsets"} <= audited

@@ -33,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     ],
 )
 def test_milliseconds_and_rfc_3339_are_read(value: int | str, expected_us: int) -> None:
-    """A timestamp is in milliseconds, as an integer or digits, or RFC 3339 of any zone, truncated to microseconds."""
+    """A timestamp is in milliseconds (an integer or digits), or RFC 3339 in any zone, truncated to microseconds."""
     assert parse_timestamp_us(value, "timestamp") == expected_us
 
 
@@ -71,7 +71,7 @@ def test_anything_else_is_refused_by_name_and_value(value: int | str) -> None:
 
 @given(st.integers(YEAR_1_US, YEAR_10000_US - 1))
 def test_what_is_written_is_read_back(timestamp_us: int) -> None:
-    """A timestamp of the years 1 to 9999 is formatted and parsed without loss, and agrees with Python's calendar."""
+    """A timestamp in the years 1 to 9999 is formatted and parsed without loss, and agrees with Python's calendar."""
     text = format_timestamp(timestamp_us)
 
     assert parse_timestamp_us(text, "timestamp") == timestamp_us

@@ -24,7 +24,7 @@ DAY = "2031-05-07"
 
 
 def ratio(case: str, unit: str = "records/s") -> dict[str, Any]:
-    """Return a case of three rounds with twice the peer's rate, in the form that `pairing.py` writes."""
+    """Return a case of three rounds at twice the peer's rate, in the form that `pairing.py` writes."""
     return {
         "case": case,
         "unit": unit,

@@ -27,7 +27,7 @@ HOUR = timedelta(hours=1)
 
 
 def read(folder: Path, side: Side = Side.DATA, hosts: tuple[str, ...] = ("localhost",)) -> object:
-    """Read the folder as the broker does."""
+    """Read a certificate folder as the broker does."""
     return read_material(folder, side, hosts=hosts, now_us=SystemClock().now_us())
 
 
@@ -118,7 +118,7 @@ def test_an_unreadable_file_is_refused_by_name(name: str, content: bytes | None,
 
 
 def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
-    """A key with a password is refused, because the broker has no way to ask for the password."""
+    """A key with a password is refused, because the broker cannot ask for the password."""
     GOOD.write(tmp_path, AUTHORITY)
     encrypted = GOOD.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"word"))
     (tmp_path / "tls.key").write_bytes(encrypted)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MARK = "Example: "
 SHELL_SIGNS = {"<", ">", ">>", "|"}
-"""Operators of the shell. The words of an example after the first operator are not arguments of the command."""
+"""Shell operators. The words of an example after the first operator are not arguments of the command."""
 
 
 def every_command() -> dict[str, Command]:
@@ -67,7 +67,7 @@ def test_the_tree_is_that_of_the_program() -> None:
 def test_the_help_of_every_command_has_an_example_that_it_takes(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each example begins with its command, is on one line so that it can be copied, and parses."""
+    """Each example begins with its command, fits on one line so that it can be copied, and parses."""
     monkeypatch.setenv("FAIRLEAD_BOOTSTRAP", BOOTSTRAP_DEFAULT)
     examples = examples_of(words)
 

@@ -79,7 +79,7 @@ def test_a_verb_of_an_extra_that_is_missing(completing: bool, code: int, said: b
     program = (
         "import importlib.metadata, sys\n"
         "import fairlead.cli.main as main\n"
-        "importlib.metadata.entry_points = lambda **_: ()\n"  # simulates that no extra is installed
+        "importlib.metadata.entry_points = lambda **_: ()\n"  # simulates an installation without extras
         "sys.argv = ['fairlead', 'broker', 'start']\n"
         "main.main()\n"
     )

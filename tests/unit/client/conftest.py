@@ -263,7 +263,7 @@ class ScriptedBroker:
     def accept(
         self, topic_id: str, partition: int, header: BatchHeader, records: list[Record]
     ) -> dict[str, object]:
-        """Store a batch if its sequence is the next one, and refuse an early batch, which a real broker would hold."""
+        """Store a batch if its sequence is the next one, and refuse an early batch, which a real broker would delay."""
         if header.producer_id < 0:
             return self.store(topic_id, partition, records)
         place = (partition, header.producer_id)
@@ -306,7 +306,7 @@ def json_reply(document: object, status: int = 200) -> Reply:
 
 
 def problem_reply(code: str, **data: str) -> Reply:
-    """Return a problem of the catalogue in the format of a broker's answer."""
+    """Return a problem of the catalogue in the form in which a broker answers it."""
     problem = ProblemError(code, f"scripted {code}", data=data)
     return problem.status, {"content-type": PROBLEM}, msgspec.json.encode(problem.to_document())
 

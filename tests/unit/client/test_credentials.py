@@ -1,4 +1,4 @@
-"""Source of a client's token: its choice, renewal after a refusal and with age, and where the token must not appear."""
+"""Where a client gets its token, when the token is renewed, and where the token must not appear."""
 
 from __future__ import annotations
 

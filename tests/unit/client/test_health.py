@@ -1,4 +1,4 @@
-"""Health that `fairlead cluster health` computes from metadata and brokers."""
+"""Health of a cluster, which `fairlead cluster health` computes from metadata and brokers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_a_record_is_stored_and_acknowledged(broker: ScriptedBroker, produ
 
 
 async def test_a_batch_that_lingers_does_not_wake_the_sender(broker: ScriptedBroker) -> None:
-    """A record that lingers does not wake the sender, which already waits for an earlier deadline."""
+    """A record that lingers does not wake the sender if the sender already waits for an earlier deadline."""
     async with Producer(broker.url, linger_ms=60_000) as producer:
         first = await producer.send("flights", b"x", partition=0)
         awake = producer._sender._awake
@@ -263,7 +263,7 @@ async def test_without_retries_the_first_refusal_is_final(broker: ScriptedBroker
 async def test_flush_raises_failures_that_were_not_awaited(
     broker: ScriptedBroker, producer: Producer
 ) -> None:
-    """A flush raises each failure once, as a group, unless its delivery was awaited."""
+    """A flush raises each failure once, as a group, unless the failed delivery was awaited."""
     broker.refuse(PRODUCE, "malformed_batch", "crc_mismatch")
     with pytest.raises(MalformedBatchError):
         await producer.send_and_wait("flights", b"seen", partition=0)
@@ -312,7 +312,7 @@ async def test_a_full_buffer_makes_send_wait(broker: ScriptedBroker) -> None:
     held: list[asyncio.Event] = []
 
     async def hold(_: Received) -> None:
-        """Hold a request until the test releases it."""
+        """Delay a request until the test allows it."""
         event = asyncio.Event()
         held.append(event)
         await event.wait()

@@ -154,7 +154,7 @@ def test_a_cut_off_answer_is_refused() -> None:
 
 
 def test_a_record_finds_its_time_and_headers_where_the_batch_is_cut() -> None:
-    """A record of a split batch has its own timestamp and headers."""
+    """A record in a split batch has its own timestamp and headers."""
     batch = only(stored([b"a", b"b", b"c", b"d"], 40), 41)
     records = list(batch.before(43))
 

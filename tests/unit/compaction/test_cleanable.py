@@ -42,7 +42,7 @@ def segments(*newest_us: int | None) -> list[CleanableSegment]:
 def test_the_range_ends_before_the_first_segment_that_must_wait(
     cleaned: int, limit: int, min_lag: int, expected: CleanableRange
 ) -> None:
-    """The active segment waits, and so does one that is unstable, unsynced, damaged, or dirty and too young."""
+    """The active segment is not cleanable, nor is one that is unstable, unsynced, damaged, or dirty and too young."""
     found = cleanable_range(segments(NOW - 900, NOW - 100, None), cleaned, limit, min_lag, NOW)
 
     assert found == expected
@@ -80,6 +80,6 @@ def test_every_segment_is_cleanable_if_none_grows() -> None:
 def test_a_round_is_due_by_ratio_by_age_or_by_expired_tombstones(
     found: CleanableRange, state: CleaningState, oldest: int | None, expected: Due | None
 ) -> None:
-    """A round is due above the dirty ratio, for a record that is too old, and when enough tombstones expired."""
+    """A round is due above the dirty ratio, for a record that is too old, and when enough tombstones have expired."""
     assert due_round(found, state, RULES, oldest, NOW) == expected
     assert found.dirty_ratio == (found.dirty_bytes / found.total_bytes if found.total_bytes else 0)

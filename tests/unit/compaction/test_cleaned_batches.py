@@ -1,4 +1,4 @@
-"""What replaces stored batches: which records stay, which batches are merged, and which fields are kept."""
+"""Batches that replace stored batches: which records are kept, which batches are merged, and which fields remain."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class History:
 
 @dataclass
 class Cleaned:
-    """Batches that replace a history."""
+    """The batches that replace stored batches."""
 
     batches: list[bytes]
     totals: Totals
@@ -135,7 +135,7 @@ class Cleaned:
 def cleaned(
     batches: Sequence[bytes], until: int = 2**40, window: int = 3, *, is_whole: bool = True, **facts: object
 ) -> Cleaned:
-    """Clean batches with the given facts, a few batches in each window."""
+    """Clean batches according to the given facts, a few batches in each window."""
     known = msgspec.structs.replace(FACTS, **facts)
     key_map, fates = KeyMap(1 << 16), Fates(known, until)
     for batch in batches:
@@ -170,7 +170,7 @@ def cleaned(
 
 @pytest.mark.parametrize("window", [1, 2, 100])
 def test_neighbours_are_merged_within_a_leader_epoch(window: int) -> None:
-    """Records of one epoch are merged into one batch that covers all offsets, and an epoch without records stays."""
+    """Records of one epoch are merged into one batch that covers all offsets; an epoch without records is kept."""
     history = History()
     for number in range(4):
         history.add((b"a", b"%d" % number), (None, b"without a key"))
@@ -189,7 +189,7 @@ def test_neighbours_are_merged_within_a_leader_epoch(window: int) -> None:
 
 
 def test_append_times_of_records_are_never_mixed() -> None:
-    """Batches whose records have the append time are merged only if it is the same; others take the newest time."""
+    """Batches with append times are merged only if the times are equal; other batches take the newest time."""
     history = History()
     history.add((b"gone", b"1"))
     history.add((b"a", b"1"), flags=1)
@@ -211,7 +211,7 @@ def test_append_times_of_records_are_never_mixed() -> None:
 
 
 def test_tombstones_stay_until_their_horizon_and_the_removal_limit() -> None:
-    """The first round stamps a horizon, later rounds keep it, and an expired tombstone goes below the removal limit."""
+    """The first round stamps a horizon, later rounds keep it, and an expired tombstone below the limit is removed."""
     history = History()
     history.add((b"a", b"1"))
     history.add((b"a", None), (b"b", b"1"))
@@ -231,7 +231,7 @@ def test_tombstones_stay_until_their_horizon_and_the_removal_limit() -> None:
 
 
 def test_batches_with_other_horizons_are_not_merged() -> None:
-    """Tombstones of two rounds keep their own horizons, and records without tombstones are merged with either."""
+    """Tombstones of two rounds keep their different horizons; records without tombstones are merged with either."""
     history = History()
     history.add((b"a", None))
     old = cleaned(history.batches, now_us=5).batches
@@ -245,7 +245,7 @@ def test_batches_with_other_horizons_are_not_merged() -> None:
 
 
 def test_batches_of_remembered_producers_and_keys_keep_their_fields() -> None:
-    """A batch that the producers' state refers to keeps its range and its producer or key, even without a record."""
+    """A batch in the producer state keeps its range and its producer or key, even without records."""
     history = History()
     produced = history.add((b"a", b"1"), (b"a", b"2"), producer=ProducerStamp(7, 1, 0))
     keyed = history.add((b"b", b"1"), (b"c", None), extension=idempotency_extension(b"once", bytes(16)))
@@ -261,7 +261,7 @@ def test_batches_of_remembered_producers_and_keys_keep_their_fields() -> None:
 
 
 def test_transactions_become_plain_records_or_go() -> None:
-    """Committed records lose the transactional bit, aborted ones go, and markers go below the removal limit."""
+    """Committed records lose the transactional bit; aborted records, and markers below the limit, are removed."""
     history = History()
     history.add((b"a", b"committed"), producer=ProducerStamp(1, 1, 0, is_transactional=True))
     history.add((b"a", b"aborted"), producer=ProducerStamp(2, 1, 0, is_transactional=True))
@@ -285,7 +285,7 @@ def test_transactions_become_plain_records_or_go() -> None:
 
 
 def test_the_batch_at_the_log_start_and_the_rest_of_the_log_stay() -> None:
-    """A batch that begins below the log start stays unless it is of a transaction, and so does all above the range."""
+    """A nontransactional batch that begins below the log start is kept, as is every batch above the range."""
     history = History()
     history.add((b"a", b"1"), (b"a", b"2"))
     history.add((b"a", b"3"), (b"a", b"4"), producer=ProducerStamp(1, 1, 0, is_transactional=True))
@@ -300,7 +300,7 @@ def test_the_batch_at_the_log_start_and_the_rest_of_the_log_stay() -> None:
 
 
 def test_a_large_batch_without_a_gap_stays_as_it_is() -> None:
-    """A large batch of which no record goes is not written again, unless its horizon has to be stamped."""
+    """A large batch that loses no record is not rewritten, unless a horizon must be stamped."""
     history = History()
     history.add((b"a", bytes(VERBATIM_BYTES)))
     history.add((b"b", bytes(VERBATIM_BYTES)), (b"c", None))
@@ -314,7 +314,7 @@ def test_a_large_batch_without_a_gap_stays_as_it_is() -> None:
 
 
 def test_a_merged_batch_has_limits() -> None:
-    """Batches are merged up to the largest body, and up to the largest distance of offsets."""
+    """Batches are merged up to the largest body size and the largest range of offsets."""
     history = History()
     for number in range(6):
         history.add((b"%d" % number, bytes(100)))

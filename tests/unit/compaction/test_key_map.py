@@ -20,7 +20,7 @@ def columns(keys: list[int]) -> tuple[np.ndarray, np.ndarray]:
 @given(WINDOWS, st.sampled_from([8, 16, 64, 4096]))
 @settings(deadline=None, max_examples=150)
 def test_the_map_has_the_newest_offset_of_each_key(windows: list[list[int]], slots: int) -> None:
-    """The map equals a dictionary of the stored windows; a window without room leaves the map unchanged."""
+    """The map equals a dictionary of the stored windows; a window that does not fit leaves the map unchanged."""
     key_map, expected, offset = KeyMap(slots * SLOT_BYTES), {}, 0
     for keys in windows:
         offsets = np.arange(offset, offset + len(keys))
@@ -38,7 +38,7 @@ def test_the_map_has_the_newest_offset_of_each_key(windows: list[list[int]], slo
 
 
 def test_the_first_window_has_room_in_any_buffer() -> None:
-    """An empty map grows beyond its buffer for one window, and refuses the next keys."""
+    """An empty map grows beyond its buffer for one window, and refuses later keys."""
     key_map = KeyMap(8 * SLOT_BYTES)
     keys = list(range(1000))
 

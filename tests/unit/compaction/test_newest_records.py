@@ -1,4 +1,4 @@
-"""The newest records of a log, of which a part was cleaned before, compared with a dictionary."""
+"""The newest records of a partly cleaned log, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHES = st.lists(st.lists(KEYS, min_size=1, max_size=4), min_size=1, max_size=
 
 
 def stored(keys: list[bytes | None], base_offset: int) -> memoryview:
-    """Return a stamped batch with these keys."""
+    """Return a stamped batch with the given keys."""
     columns = record_batch([b"value"] * len(keys), keys, default_timestamp_us=0)
     data = encode(columns).to_bytes()
     return memoryview(make_stamp(read_header(data), base_offset, 1, 0) + data[STAMP_BYTES:])
@@ -30,7 +30,7 @@ def stored(keys: list[bytes | None], base_offset: int) -> memoryview:
 def test_the_newest_records_are_those_of_a_dictionary(
     cleaned: list[list[bytes | None]], dirty: list[list[bytes | None]]
 ) -> None:
-    """A mapped record stays if its key has no later one, a record below the range if no mapped record has its key."""
+    """A mapped record is kept if no later record has its key, and a record below the range if its key is not mapped."""
     bases = [0]
     for keys in (*cleaned, *dirty):
         bases.append(bases[-1] + len(keys))

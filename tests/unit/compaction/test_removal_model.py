@@ -1,8 +1,8 @@
-"""A model of replicas that clean by themselves, die, come back and are replaced: a deleted key never comes back.
+"""A model of replicas that clean independently, die, return and are replaced: a deleted key never reappears.
 
 The model has one key: its value at offset 0, its tombstone at offset 1, and other records after them. It searches all
 states, breadth first, and decides with the shipped rule how a follower continues. Without a part of the rule, the
-search has to find a leader that shows the deleted value.
+search must find a leader that shows the deleted value.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Copy(NamedTuple):
         )
 
     def cut(self, end: int) -> Copy:
-        """Return the replica without its end."""
+        """Return the replica without its last offset."""
         return self._replace(
             end=end,
             has_value=self.has_value and end > VALUE,
@@ -47,7 +47,7 @@ class Copy(NamedTuple):
 
 
 class State(NamedTuple):
-    """All replicas, the leader, the high watermark, and how often replicas may still die or be replaced."""
+    """All replicas, the leader, the high watermark, and the remaining number of deaths and replacements."""
 
     copies: tuple[Copy, ...]
     leader: int
@@ -62,7 +62,7 @@ def with_copy(state: State, number: int, copy: Copy) -> State:
 
 
 def fetched(follower: Copy, leader: Copy, rule: Rule) -> Copy:
-    """Return a follower after one answer of its leader."""
+    """Return a follower after one answer from its leader."""
     if follower.end > leader.end:
         return follower.cut(leader.end)
     match rule(follower.end, follower.removed, leader.removed):
@@ -74,7 +74,7 @@ def fetched(follower: Copy, leader: Copy, rule: Rule) -> Copy:
 
 
 def cleaned(state: State, number: int) -> Copy | None:
-    """Return a replica after the next step of its cleaning, or None if nothing may go."""
+    """Return a replica after its next cleaning step, or None if no record may be removed."""
     copy, leader = state.copies[number], state.copies[state.leader]
     if not copy.has_tombstone or min(copy.end, state.high_watermark) <= TOMBSTONE:
         return None
@@ -121,7 +121,7 @@ def shows_deleted(state: State) -> bool:
 
 
 def search(rule: Rule, replicas: int, deaths: int, replacements: int) -> tuple[int, State | None]:
-    """Return the number of states, and the first state with a deleted value, if there is any."""
+    """Return the number of states, and the first state with a deleted value, or None if there is no such state."""
     begin = State((Copy(),) * replicas, 0, 0, deaths, replacements)
     seen, waiting = {begin}, deque([begin])
     while waiting:
@@ -135,13 +135,13 @@ def search(rule: Rule, replicas: int, deaths: int, replacements: int) -> tuple[i
 
 
 def never_again(end: int, own: int, leader: int) -> Copying:
-    """Append wherever the rule copies the log again."""
+    """Append in every case in which the rule copies the log again."""
     how = copying(end, own, leader)
     return Copying.APPEND if how is Copying.COPY_AGAIN else how
 
 
 def never_lowered(end: int, own: int, leader: int) -> Copying:
-    """Keep `removed` where the rule lowers it."""
+    """Keep `removed` in every case in which the rule lowers it."""
     how = copying(end, own, leader)
     return Copying.APPEND if how is Copying.LOWER else how
 
@@ -162,7 +162,7 @@ def test_a_deleted_key_never_comes_back(replicas: int, deaths: int, replacements
     ("rule", "replicas"), [(never_again, 2), pytest.param(never_lowered, 3, marks=pytest.mark.scenario)]
 )
 def test_each_part_of_the_rule_is_needed(rule: Rule, replicas: int) -> None:
-    """Without copying again, or without lowering `removed`, the search finds a deleted key that is back."""
+    """If followers never copy again, or never lower `removed`, the search finds a deleted key that has reappeared."""
     _, found = search(rule, replicas, 4, 2)
 
     assert found is not None

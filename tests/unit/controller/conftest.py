@@ -177,7 +177,7 @@ def registration(
 
 
 def entries(*pairs: tuple[int, int]) -> tuple[InSync, ...]:
-    """Return replicas of brokers from pairs (broker, epoch)."""
+    """Return replicas on brokers, given as pairs (broker, epoch)."""
     return tuple(InSync(broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch)) for broker, epoch in pairs)
 
 
@@ -240,7 +240,7 @@ def kit() -> type[Kit]:
 
 @pytest.fixture
 def world() -> World:
-    """Return a cluster of one broker with a controller and nothing else."""
+    """Return a cluster of one broker that has a controller and nothing else."""
     made = World()
     made.register(1, registration())
     made.start_term()

@@ -1,4 +1,4 @@
-"""Decisions about ended processes: which outcomes of connections end an incarnation, and how often."""
+"""Decisions about ended processes: which connection outcomes end an incarnation, and how often."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROKER = BrokerId(2)
 
 
 def detector(*, connected: bool = True) -> FailureDetector:
-    """Return a detector that watches one incarnation, with a connection in the past."""
+    """Return a detector that watches one incarnation and has already had a connection to it."""
     made = FailureDetector()
     made.registered(BROKER, BrokerEpoch(10), "process a", 0.0)
     if connected:
@@ -61,7 +61,7 @@ def test_a_process_that_has_never_accepted_a_connection_is_never_ended() -> None
 
 
 def test_other_outcomes_between_two_refusals_start_again() -> None:
-    """A missing answer or an accepted connection between two refusals shows no end."""
+    """A missing answer or an accepted connection between two refusals proves no end."""
     silent, accepted = detector(), detector()
     for made in (silent, accepted):
         made.refused(BROKER)
@@ -75,7 +75,7 @@ def test_other_outcomes_between_two_refusals_start_again() -> None:
 
 
 def test_a_survivor_is_spared_for_longer_each_time() -> None:
-    """A process that registers again has survived, and is spared for a time that doubles up to a limit."""
+    """A process that registers again has survived, and is not ended for a time that doubles up to a limit."""
     made, spared = detector(), []
     for survivals in range(1, 10):
         made.registered(BROKER, BrokerEpoch(10 + survivals), "process a", 0.0)
@@ -89,7 +89,7 @@ def test_a_survivor_is_spared_for_longer_each_time() -> None:
 
 
 def test_a_new_process_is_not_spared() -> None:
-    """A restarted broker is a new process, whose end counts at once."""
+    """A restarted broker is a new process, whose end is detected immediately."""
     made = detector()
     made.registered(BROKER, BrokerEpoch(11), "process b", 5.0)
     made.connected(BROKER, 5.0)
@@ -99,7 +99,7 @@ def test_a_new_process_is_not_spared() -> None:
 
 
 def test_a_settled_connection_is_replaced_at_once() -> None:
-    """The first attempt after a settled connection follows at once; later ones wait longer, up to a limit."""
+    """The first attempt after a settled connection is made at once; later attempts wait longer, up to a limit."""
     made = detector()
     made.connected(BROKER, 10.0)
     at_once = made.closed(BROKER, 10.0 + SETTLED_SECONDS)
@@ -113,7 +113,7 @@ def test_a_settled_connection_is_replaced_at_once() -> None:
 
 
 def test_a_starting_broker_is_tried_often_until_its_first_connection() -> None:
-    """While no connection to an incarnation was accepted, the pauses after refusals stay short."""
+    """Until a connection to an incarnation has been accepted, the pauses after refusals stay short."""
     made = detector(connected=False)
     pauses = [made.refused(BROKER) for _ in range(12)]
 
@@ -123,7 +123,7 @@ def test_a_starting_broker_is_tried_often_until_its_first_connection() -> None:
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=200))
 def test_the_budget_bounds_the_number_of_ended_incarnations(gaps: list[float]) -> None:
-    """In any span of time, a broker ends at most a burst of incarnations, and one more after each further time."""
+    """In any period, a broker ends at most a burst of incarnations, and one more for each further interval."""
     made, now, ended = FailureDetector(), 100.0, []
     for gap in gaps:
         now += gap

@@ -1,4 +1,4 @@
-"""Brokers that have their maximum number of replicas get no more."""
+"""Brokers that have reached their maximum number of replicas get no more."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_broker_without_a_limit_always_has_room() -> None:
 
 
 def test_full_brokers_are_replaced_while_others_have_room() -> None:
-    """Partitions are placed on brokers with room, and are refused when too few brokers have room."""
+    """Partitions are placed on brokers with room, and are refused if too few brokers have room."""
     assert place({1: 2, 2: None, 3: 5}, {1: 1, 3: 5}, 3) == [{1}, {2}, {2}]
     assert place({1: 2, 2: 2, 3: 2}, {1: 2}, 2, factor=2) == [{2, 3}, {2, 3}]
     assert place({1: 2, 2: 2, 3: 2}, {1: 2}, 3, factor=2) is None

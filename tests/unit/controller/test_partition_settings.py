@@ -43,7 +43,7 @@ def test_durability_and_unclean_election_follow_the_configuration(kit: Any) -> N
 
 
 def test_a_partition_without_records_begins_synced() -> None:
-    """A new partition begins with durability `synced` if its topic has it, since there are no records to sync."""
+    """A new partition begins with durability `synced` if its topic requires it, since there are no records to sync."""
     assert PartitionSettings(1, synced=True, unclean=False).of_new_partition() is SYNCED
     assert PartitionSettings(1, synced=False, unclean=False).of_new_partition() is REPLICATED
 
@@ -94,7 +94,7 @@ def test_min_isr_is_never_more_than_the_replicas_of_the_partition(kit: Any) -> N
 
 
 def test_the_controller_changes_no_setting_of_a_partition_with_a_quorum(kit: Any) -> None:
-    """Settings leave the record of a partition with a quorum unchanged: its leader writes them (quorum Q10)."""
+    """Settings do not change the record of a partition with a quorum, because its leader writes them (quorum Q10)."""
     quorum = Quorum(write=2, voters=kit.entries((1, 2), (2, 3), (3, 4)))
     record = msgspec.structs.replace(kit.partition((), min_isr=2), quorum=quorum)
 

@@ -7,7 +7,7 @@ from fairlead_broker.registry.store_writes import CreateRevision, Relation
 
 
 def test_the_guard_compares_the_create_revision_of_the_controller_key(world: Any, kit: Any) -> None:
-    """A term's writes are guarded by a compare on the controller key's create revision, which each term changes."""
+    """A term's writes are guarded by a compare on the controller key's create revision, which differs in each term."""
     expected = CreateRevision(kit.keys.controller, Relation.EQUAL, world.term_revision)
 
     assert world.term.guard == expected

@@ -28,7 +28,7 @@ from replication_kit import LEADER, SECOND, THIRD, life, quorum_record, voters_o
 
 
 class Cluster:
-    """Three registered brokers, and the promises that they have given for a vacancy."""
+    """Three registered brokers, and the promises that they have made for a vacancy."""
 
     def __init__(self, kit: Any) -> None:
         self.kit = kit
@@ -87,7 +87,7 @@ def test_the_end_of_a_leader_makes_a_vacancy(cluster: Cluster) -> None:
 
 
 def test_r_answers_appoint_the_greatest(cluster: Cluster) -> None:
-    """A leader is appointed by R answers, in the epoch of the vacancy, and counted entries are renewed (quorum Q8)."""
+    """A leader is appointed on R answers, in the epoch of the vacancy, and counted entries are renewed (quorum Q8)."""
     cluster.add(SECOND, 42, last_broker_epoch=life(SECOND))
     cluster.promise(SECOND, 3, 7)
     too_few = cluster.appoint()
@@ -115,7 +115,7 @@ def test_the_epoch_counts_before_the_offset(cluster: Cluster) -> None:
 
 
 def test_any_replica_that_is_not_behind_r_answers_may_lead(cluster: Cluster) -> None:
-    """The first suitable replica in assignment order leads, if R answers are not ahead of it (quorum Q8)."""
+    """The first suitable replica in assignment order leads if R answers are not ahead of it (quorum Q8)."""
     cluster.promise(LEADER, 3, 9)
     cluster.promise(SECOND, 3, 8)
     cluster.promise(THIRD, 3, 7)
@@ -168,7 +168,7 @@ def test_answers_of_another_place_or_epoch_do_not_count(cluster: Cluster, fields
 def test_only_voters_that_kept_everything_count(
     cluster: Cluster, about: dict[str, Any], durability: DurabilityState, counts: bool
 ) -> None:
-    """A restarted voter counts if its disk is that of its entry, and lost no counted record (quorum Q7)."""
+    """A restarted voter counts if it has the disk of its entry and lost no counted record (quorum Q7)."""
     cluster.vacancy = msgspec.structs.replace(cluster.vacancy, durability=durability)
     cluster.promise(SECOND, 3, 7)
     cluster.add(THIRD, 40, **about)
@@ -203,7 +203,7 @@ def test_a_broker_that_is_gone_gives_no_promise(cluster: Cluster) -> None:
 
 
 def test_a_restored_record_asks_all_members(cluster: Cluster) -> None:
-    """The record of a restored store is led by the greatest log of all members, above every known epoch."""
+    """After a restore of the store, the greatest log of all members leads, above every known epoch."""
     cluster.vacancy = msgspec.structs.replace(cluster.vacancy, restored=True)
     cluster.promise(SECOND, 8, 7)
     cluster.promise(THIRD, 3, 9)
@@ -261,7 +261,7 @@ def test_leaders_that_should_move(
 
 
 def test_a_move_begins_if_its_taker_is_near(cluster: Cluster) -> None:
-    """A move of the leadership begins only if a voter that should take over is near."""
+    """A leadership move begins only if a voter that should take over is near."""
     record = quorum_record()
     cluster.add(THIRD, state=BrokerState.DRAINING)
     cluster.add(SECOND)
@@ -288,7 +288,7 @@ def test_the_preferred_leader_gets_a_vacancy(cluster: Cluster) -> None:
 
 
 def test_a_cancelled_reassignment_drops_the_added_replicas(cluster: Cluster) -> None:
-    """Added replicas are no voters, so a cancellation drops them at once (quorum Q9)."""
+    """Added replicas are not voters, so a cancellation drops them at once (quorum Q9)."""
     record = quorum_record(voters=(LEADER, SECOND), adding=(THIRD,), removing=(LEADER,))
     cancelled = cancel(cluster.key, record, cluster.brokers)
 

@@ -105,7 +105,7 @@ async def test_what_a_later_release_wrote_stays(life: Any, configs: ConfigAdmin)
 
 
 async def test_an_unknown_outcome_is_looked_up(life: Any, configs: ConfigAdmin) -> None:
-    """A write with an unknown outcome is looked up, so that the value is stored when the call returns."""
+    """After a write with an unknown outcome, the result is read, so that the value is stored when the call returns."""
 
     async def written_without_answer(call: Any) -> Any:
         await call()

@@ -71,7 +71,7 @@ async def configure(cluster: Any, key: str, value: int) -> None:
 
 
 def every(holds: Callable[[PartitionRecord], bool]) -> Callable[[Any], bool]:
-    """Return a condition that is true when the given condition is true for all partitions."""
+    """Return a condition that is true if the given condition is true for all partitions."""
     return lambda metadata: bool(records(metadata)) and all(holds(record) for record in records(metadata))
 
 
@@ -109,7 +109,7 @@ async def test_one_of_many_is_the_controller(cluster: Any) -> None:
 
 
 async def test_replicas_are_spread_and_the_first_ones_lead(cluster: Any) -> None:
-    """Leaders of three partitions on three brokers are spread, one for each broker."""
+    """The leaders of three partitions on three brokers are spread, one per broker."""
     await three(cluster)
 
     assert sorted(leaders(cluster.metadata)) == [1, 2, 3]

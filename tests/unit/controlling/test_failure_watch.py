@@ -1,4 +1,4 @@
-"""The watch over other brokers: whose lease a broker ends, and whose never."""
+"""The watch over other brokers: whose lease a broker ends, and whose lease it never ends."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Ports:
         self.attempts: list[str] = []
 
     async def connect(self, address: str) -> Any:
-        """Connect to an address, or raise its answer."""
+        """Connect to an address, or raise the error set for the address."""
         self.attempts.append(address)
         if address in self.answers:
             raise self.answers[address](address)
         return Connection(self, address)
 
     def close(self, address: str, answer: type[Exception] = PeerRefuses) -> None:
-        """Break the connections to an address, and raise an answer for later ones."""
+        """Break the connections to an address, and raise an error for later connections."""
         self.answers[address] = answer
         for connection in tuple(self.open):
             if connection.address == address:
@@ -104,7 +104,7 @@ def lose(cluster: Any, broker: int) -> None:
 
 
 async def test_the_controller_ends_the_lease_of_an_ended_broker(cluster: Any, ports: Ports) -> None:
-    """The controller removes the registration of a broker whose port refuses, long before the lease would end."""
+    """The controller removes the registration of a broker whose port refuses, long before its lease ends."""
     await start(cluster, ports, 1, 2, 3, watching=(1,))
     lose(cluster, 3)
     ports.close(port(3))

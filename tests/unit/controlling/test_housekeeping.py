@@ -22,7 +22,7 @@ from fairlead_broker.registry.store_writes import Put
 
 @pytest.fixture
 def housekeeping(life: Any, clock: Any) -> Housekeeping:
-    """Return periodic tasks of the controller of the test."""
+    """Return the controller's periodic tasks in the test."""
     return Housekeeping(life.coordination, life.mirror, lambda: life.controllership.term, clock)
 
 
@@ -73,7 +73,7 @@ async def test_tombstones_are_forgotten_when_their_time_is_over(
 
 
 async def test_a_store_that_is_away_does_not_end_it(life: Any, housekeeping: Housekeeping) -> None:
-    """The housekeeping tries again while the store is unavailable, and ends when the client is closed."""
+    """The housekeeping retries while the store is unavailable, and ends when the client is closed."""
     tried = asyncio.Event()
 
     async def away(_: Any) -> Any:

@@ -169,7 +169,7 @@ async def lost_after(call: Any) -> None:
 async def test_an_interrupted_move_can_be_repeated(
     old: EmbeddedCoordination, new: Any, kit: Any, step: int, fault: Any
 ) -> None:
-    """An interrupted move can be repeated after any step, and the old store is in use until the last step."""
+    """An interrupted move can be retried after any step, and the old store is in use until the last step."""
     keys = kit.keys
 
     async def good(call: Any) -> Any:

@@ -111,7 +111,7 @@ async def test_a_cancel_that_would_leave_too_few_in_sync_waits(cluster: Any) -> 
 async def test_replicas_that_cannot_be_are_refused(
     cluster: Any, wanted: list[int], code: str, named: str
 ) -> None:
-    """An invalid list of replicas changes nothing, and its refusal names the wrong broker or number of replicas."""
+    """The refusal of an invalid list of replicas, which changes nothing, names the broker or the number of replicas."""
     for broker in (1, 2, 3):
         await cluster.add(broker)
     await begin(cluster, brokers=0, replication_factor=3, min_insync_replicas="2")

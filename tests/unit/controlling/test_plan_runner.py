@@ -134,7 +134,7 @@ async def test_a_refusal_is_decided_on_current_data(life: Any, runner: PlanRunne
 async def test_a_plan_with_an_unknown_outcome_is_made_again(
     life: Any, runner: PlanRunner, applied: bool
 ) -> None:
-    """A plan whose outcome is unknown is made again, and its compares keep it from being applied twice."""
+    """A plan with an unknown outcome is computed again, and its compares keep it from being applied twice."""
     life.coordination.faults["transact"] = [through, raising(UnknownOutcome("lost"), applied=applied)]
     plan = Counting(life, 4)
     await runner.complete(plan)

@@ -1,4 +1,4 @@
-"""The configuration of topics with a write quorum: what is fixed, refused and taken from the cluster."""
+"""The configuration of topics with a write quorum: which settings are fixed, refused or taken from the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Metadata:
 
 
 def test_a_quorum_needs_its_feature_level() -> None:
-    """A topic with a quorum is refused until every broker knows quorums."""
+    """A topic with a quorum is refused until every broker supports quorums."""
     with refuses("not_possible_now"):
         fixed_at_creation(Metadata(2), QUORUM)  # type: ignore[arg-type]
 
@@ -34,7 +34,7 @@ def test_a_quorum_needs_its_feature_level() -> None:
 
 
 def test_a_new_topic_keeps_the_mode_of_the_cluster() -> None:
-    """A topic keeps replication mode and durability of its creation, whatever the cluster's configuration is later."""
+    """A topic keeps its initial replication mode and durability, even if the cluster's configuration changes."""
     metadata: Any = Metadata(3, replication_mode="quorum", durability="replicated")
     isr: Any = Metadata(3, durability="replicated")
 
@@ -55,7 +55,7 @@ def test_a_new_topic_keeps_the_mode_of_the_cluster() -> None:
     ],
 )
 def test_contradictions_are_refused(config: dict[str, str], key: str) -> None:
-    """A key of the other replication mode, and a quorum below a majority or above all replicas, are refused by name."""
+    """The refusal of a key of the other mode, or of a quorum below a majority or above all replicas, names the key."""
     with refuses("invalid_config") as refused:
         check_quorum("flights", config, 3)
 
@@ -63,7 +63,7 @@ def test_contradictions_are_refused(config: dict[str, str], key: str) -> None:
 
 
 def test_what_fits_is_accepted() -> None:
-    """A majority up to all replicas is accepted, and so is an unclean election that is not allowed."""
+    """A quorum from a majority to all replicas is accepted, and so is `false` for unclean elections."""
     check_quorum("flights", {**QUORUM, "quorum.write": "3"}, 3)
     check_quorum("flights", {**QUORUM, "unclean.leader.election.enable": "false"}, 3)
     check_quorum("flights", {**QUORUM, "quorum.write": "1"}, 1)

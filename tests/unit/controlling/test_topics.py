@@ -162,7 +162,7 @@ async def test_names_that_are_one_in_metrics_are_refused(life: Any) -> None:
 async def test_what_cannot_be_is_refused_before_anything_is_written(
     life: Any, asked: dict[str, Any], code: str, detail: str
 ) -> None:
-    """A topic that cannot exist is refused, with the numbers or the key that are wrong, before anything is written."""
+    """An impossible topic is refused before anything is written, and the refusal names the wrong numbers or key."""
     problem = await refusal(life.admin.create(request(**asked)))
 
     assert problem.code == code

@@ -1,4 +1,4 @@
-"""Surveys of the replicas' log ends before unclean elections: each runs in parallel and is used at most once."""
+"""Surveys of the replicas' log ends before unclean elections run in parallel and are each used at most once."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_a_late_replica_is_waited_for_as_long(controller: Controller, repl
 async def test_the_waiting_time_restarts_with_another_record(
     controller: Controller, replicas: Replicas
 ) -> None:
-    """The waiting time starts again with a new partition record, because the partition had a leader in between."""
+    """The waiting time starts again with a new partition record, because the partition had a leader in the meantime."""
     del replicas.ends[3]
     before = await controller.outcome()
     found = controller.partitions[KEY]

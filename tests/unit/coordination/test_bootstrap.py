@@ -123,7 +123,7 @@ async def test_an_id_in_use_is_waited_for_and_then_refused(
 
 
 async def test_a_start_goes_on_when_the_former_life_is_gone(bootstrap: ClusterBootstrap, kit: Any) -> None:
-    """A registration that waits succeeds with a higher epoch when the former incarnation has ended."""
+    """A waiting registration succeeds with a higher epoch when the previous incarnation has ended."""
     former = await bootstrap.register(ONE, kit.registration(), kit.ttl_seconds)
     other = await bootstrap.register(BrokerId(10), kit.registration(), kit.ttl_seconds)
     waiting = asyncio.create_task(bootstrap.register(ONE, kit.registration(), kit.ttl_seconds))
@@ -201,7 +201,7 @@ async def test_an_unknown_outcome_leaves_no_registration(
 async def test_a_lease_that_expired_on_the_way_is_replaced(
     store: EmbeddedCoordination, kit: Any, clock: Any
 ) -> None:
-    """A registration whose lease expires before its write arrives is repeated with a new lease."""
+    """A registration whose lease expires before its write arrives is retried with a new lease."""
     unreliable = kit.unreliable(store)
 
     async def slowly(call: Any) -> Any:

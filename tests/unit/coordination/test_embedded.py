@@ -101,7 +101,7 @@ async def test_leases_end_with_the_process(path: Path, clock: Any) -> None:
 
 
 async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoordination) -> None:
-    """A second opening of an embedded store is refused, and the error has the id of the process that uses the store."""
+    """A second attempt to open an embedded store is refused; the error names the process that uses the store."""
     with raises(StoreHeld, os.getpid()):
         await EmbeddedCoordination.open(path, clock)
 
@@ -109,7 +109,7 @@ async def test_a_store_is_open_once(path: Path, clock: Any, store: EmbeddedCoord
 
 
 async def test_only_the_broker_reads_its_store(path: Path, store: EmbeddedCoordination) -> None:
-    """Files of the store are readable by their owner only."""
+    """The store's files are readable only by their owner."""
     files = [path, path.with_name(f"{path.name}-wal")]
 
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 2
@@ -243,7 +243,7 @@ class FailingConnection:
 
 
 async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
-    """Make an SQL statement fail from now on."""
+    """Make a given SQL statement fail from now on."""
     history = store._store.history
 
     def replace() -> None:
@@ -253,7 +253,7 @@ async def fail(store: EmbeddedCoordination, statement: str, code: int) -> None:
 
 
 async def heal(store: EmbeddedCoordination) -> None:
-    """Make every SQL statement succeed again."""
+    """Let every SQL statement succeed again."""
     history = store._store.history
     await store._store.run(setattr, history, "_connection", history._connection.inner)  # type: ignore[attr-defined]
 

@@ -114,7 +114,7 @@ async def test_another_life_of_the_holder_does_not_hold(store: GroupStore, broke
 
 
 async def test_a_second_claim_fences_writes_in_flight(store: GroupStore, brokers: Brokers) -> None:
-    """A second claim of the same broker fences writes under the first, which may still be in flight."""
+    """A second claim by the same broker fences writes under the first claim, which may still be in flight."""
     one = await brokers.register(ONE)
     first = await claimed(store, ONE, one)
     second = await claimed(store, ONE, one)

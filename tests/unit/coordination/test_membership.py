@@ -60,7 +60,7 @@ async def test_a_confirmation_counts_from_its_sending_with_a_margin(
 async def test_a_slow_keep_alive_confirms_from_when_it_was_sent(
     membership: Membership, unreliable: Any, clock: Any
 ) -> None:
-    """A slow keep-alive confirms the registration from the time at which it was sent, not from that of the answer."""
+    """A slow keep-alive confirms the registration from the time of its request, not from the time of the answer."""
     sent_at = clock.seconds
 
     async def slowly(call: Any) -> None:
@@ -159,7 +159,7 @@ async def test_leaving_frees_the_place_at_once(
 async def test_running_keeps_the_lease_alive(store: EmbeddedCoordination, clock: Any, kit: Any) -> None:
     """A registration is renewed three times per lease time.
 
-    A failed keep-alive is repeated, and a lost lease raises an error.
+    A failed keep-alive is retried, and a lost lease raises an error.
     """
     unreliable = kit.unreliable(store)
     membership = await ClusterBootstrap(unreliable, kit.keys, clock).register(

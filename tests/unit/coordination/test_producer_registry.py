@@ -51,7 +51,7 @@ class Spoilt:
     def __init__(self, store: EmbeddedCoordination) -> None:
         self.store = store
         self.wrong: list[Any] = []
-        """Fault of each next transaction: None, an error instead of it, or ('after', error)."""
+        """Fault of each upcoming transaction: None, an error instead of it, or ('after', error)."""
 
     async def transact(self, *about: Any) -> Any:
         """Run the transaction or raise its fault."""
@@ -229,7 +229,7 @@ async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
 
 
 async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:
-    """A producer name that was requested since it was found idle is not deleted: the deletion compares its record."""
+    """A producer name requested since it was found idle is not deleted, because the deletion compares the record."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("idle")
@@ -255,7 +255,7 @@ async def test_every_page_of_names_is_looked_at(store: Spoilt) -> None:
 
 
 async def test_a_name_is_kept_by_the_one_broker_that_its_producer_calls(store: Spoilt) -> None:
-    """A producer name is kept if any broker sees its producer, although other brokers do not."""
+    """A producer name is kept if any broker sees its producer, even if other brokers do not."""
     clock = WallClock()
     leader, other = registry(store, clock), registry(store, clock)
     named = await leader.allocate("spark-1")
@@ -270,7 +270,7 @@ async def test_a_name_is_kept_by_the_one_broker_that_its_producer_calls(store: S
 
 
 async def test_a_name_that_is_used_is_not_written_each_time(store: Spoilt) -> None:
-    """A producer name in use is written once a day, although brokers check every hour."""
+    """The record of a producer name in use is written once a day, although brokers check every hour."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("spark-1")

@@ -1,4 +1,4 @@
-"""API tokens and the header `Authorization`: accepted forms, and the reason of each refusal (rules A1 to A12)."""
+"""API tokens and the header `Authorization`: accepted forms, and the reason for each refusal (rules A1 to A12)."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_a_valid_token_names_its_principal() -> None:
 def test_unknown_and_wrong_tokens_get_the_same_refusal(
     text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
 ) -> None:
-    """Unknown, revoked, wrong and invalidated tokens are refused with the same reason.
+    """Unknown, revoked, wrong and invalidated tokens are refused for the same reason.
 
-    Only a caller with the right secret gets the reason that its token has expired.
+    Only a caller with the right secret learns that its token has expired.
     """
     with pytest.raises(ProblemError) as refused:
         verify(text, stored, valid_after_us)

@@ -37,7 +37,7 @@ def part(value: object) -> str:
 
 
 def caller(rules: IssuerRules = RULES, after_us: int = 0, **changes: object) -> Caller | str:
-    """Return the caller of changed claims, or the reason of the refusal; the value None removes a claim."""
+    """Return the caller for changed claims, or the reason for the refusal; the value None removes a claim."""
     claims = {name: value for name, value in (CLAIMS | changes).items() if value is not None}
     try:
         return caller_of(rules, json.dumps(claims).encode(), "k", NOW * 1_000_000, after_us)
@@ -89,7 +89,7 @@ def test_claims_that_name_no_caller(changes: dict[str, object]) -> None:
 
 
 def test_times_have_a_leeway() -> None:
-    """Times of a token have a leeway of a minute, after which an old token counts as expired."""
+    """The times in a token have a tolerance of a minute, after which an old token counts as expired."""
     late = NOW - 600
 
     assert isinstance(caller(iat=NOW + LEEWAY_SECONDS, nbf=NOW + LEEWAY_SECONDS, exp=NOW + 700), Caller)
@@ -99,7 +99,7 @@ def test_times_have_a_leeway() -> None:
 
 
 def test_service_accounts() -> None:
-    """A service account is named by its namespace and its name, and other subjects of Kubernetes are refused."""
+    """A service account is identified by namespace and name, and other Kubernetes subjects are refused."""
     rules = replace(RULES, name="k8s", kubernetes=True)
     found = caller(rules, sub="system:serviceaccount:shop:orders")
 
@@ -131,14 +131,14 @@ def test_no_text_is_an_error(text: str) -> None:
 
 
 def test_the_issuer_of_a_token_of_our_own() -> None:
-    """The issuer of a token is read without a verification, and is None if the token names no issuer."""
+    """The issuer of a token is read without verification, and is None if the token names no issuer."""
     assert issuer_in(f"{part(HEADER)}.{part(CLAIMS)}.x\n") == RULES.issuer
     assert issuer_in(f"{part(HEADER)}.{part({'iss': 5})}.x") is None
     assert issuer_in(f"{part(HEADER)}.{part([])}.x") is None
 
 
 def test_addresses_of_keys() -> None:
-    """Keys are fetched by https, or by http from this machine, and a text that is not a URL is the path of a file."""
+    """Keys are fetched by https, or by http from this machine; any text that is not a URL is a file path."""
     allowed = ["https://a.example/keys", "http://127.0.0.1:1/", "http://[::1]/", "http://localhost/x"]
     refused = [
         "http://a.example/",

@@ -1,4 +1,4 @@
-"""The budget of refused tokens of each address, with a burst and a rate (rule A6)."""
+"""The budget of refused tokens for each address, with a burst and a rate (rule A6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead_broker.credentials.failure_budget import (
 
 
 def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second: int = 1000) -> int:
-    """Return the number of invalid tokens of an address that are checked in some seconds."""
+    """Return how many invalid tokens of an address are checked in a number of seconds."""
     looked_at = 0
     for number in range(seconds * tries_per_second):
         now = number / tries_per_second
@@ -22,7 +22,7 @@ def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second:
 
 
 def test_an_address_fails_at_a_rate_after_a_burst() -> None:
-    """After a burst, only a limited number of an address's invalid tokens is checked per second.
+    """After a burst, only a limited number of invalid tokens from an address are checked per second.
 
     Tokens from other addresses are still checked at once.
     """
@@ -38,7 +38,7 @@ def test_an_address_fails_at_a_rate_after_a_burst() -> None:
 def test_addresses_of_one_network_count_together() -> None:
     """IPv6 addresses of one /64 network share a budget.
 
-    Each other network, and each text that is not an address, has a budget of its own.
+    Each other network, and each text that is not an address, has a separate budget.
     """
     budget = FailureBudget()
     for number in range(int(BURST) + 5):

@@ -7,7 +7,7 @@ from fairlead_broker.credentials.refused_tokens import REFUSED_MAX, REMEMBERED_S
 
 
 def test_a_refusal_is_remembered_for_a_time() -> None:
-    """The reason of a refusal is cached for a limited time, which starts again with each refusal of the token."""
+    """The reason for a refusal is cached for a limited time, which starts again with each refusal of the token."""
     refused = RefusedTokens()
     refused.add(b"a", Refused.EXPIRED, 0.0)
     refused.add(b"b", Refused.EXPIRED, 0.0)

@@ -80,7 +80,7 @@ def test_uniform_is_complete_balanced_and_moves_the_least(topics: Shapes, names:
 def test_range_is_complete_balanced_in_each_topic_and_puts_equal_numbers_together(
     topics: Shapes, names: str, later: str
 ) -> None:
-    """After any change, the range assignment is complete, balanced in each topic, and equal for equal topic sizes."""
+    """After any change, the range assignment is complete, balanced per topic, and equal for topics of equal size."""
     before = assign("range", consumers(names, topics), topics, {})
     members = consumers(later, topics)
     after = assign("range", members, topics, before)
@@ -107,7 +107,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
     later: Mapping[str, frozenset[str]],
     assignor: str,
 ) -> None:
-    """Members get partitions of their topics only, and no move would make a uniform assignment more even."""
+    """Members get only partitions of their topics, and no move would make a uniform assignment more even."""
     target: Target = {}
     members: Candidates = {}
     for subscriptions in (wanted, later):
@@ -129,7 +129,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
-    """The assignment is the same whenever members and topics are the same."""
+    """The same members and topics always get the same assignment."""
     topics = shapes(a=7, b=7, c=4)
     members = consumers("klm", topics) | {"z": Candidate(frozenset({C}))}
     target = assign(assignor, members, topics, {})

@@ -143,7 +143,7 @@ def test_a_member_that_joins_again_gets_its_whole_assignment(driven: Driven) -> 
 
 
 def test_a_member_commits_at_its_very_epoch_what_it_has(driven: Driven) -> None:
-    """A member commits in its current epoch only: its own partitions, and revoked partitions until their release."""
+    """A member commits only in its current epoch: its own partitions, and revoked partitions until their release."""
     driven.join("a")
     driven.join("b")
     driven.now += 1
@@ -211,7 +211,7 @@ def test_a_turn_that_ends_a_session_shortens_the_heartbeat_interval(driven: Driv
 
 
 def test_a_leave_in_an_unwritten_turn_is_done_in_the_next(driven: Driven) -> None:
-    """A member whose session has ended, and that leaves in a turn that is not written, is removed in the next turn."""
+    """A member whose session ended, and that leaves in an unwritten turn, is removed in the next turn."""
     driven.join("a", wanting("flights", session_timeout_ms=6_000))
     driven.join("b", wanting("flights", session_timeout_ms=60_000))
     driven.settle("a", "b")
@@ -374,7 +374,7 @@ def test_a_second_living_member_under_one_instance_id_is_fenced(driven: Driven) 
 def test_a_member_keeps_the_instance_id_of_its_join(
     driven: Driven, instance_id: str | None, said: str
 ) -> None:
-    """A member that joins again with a different instance id is refused, and the refusal names the id it had."""
+    """A member that joins again with a different instance id is refused, and the refusal names the previous id."""
     driven.join("a", wanting("flights", instance_id=instance_id))
     (refusal,) = driven.turn(Heartbeat("a", 0, static("other")))
 

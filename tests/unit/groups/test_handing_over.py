@@ -96,7 +96,7 @@ def test_what_is_given_up_and_wanted_in_one_turn_is_granted_in_the_next(driven: 
 
 
 def test_idle_members_take_over_what_others_leave(driven: Driven) -> None:
-    """Members beyond the number of partitions are idle, and get partitions as soon as others leave."""
+    """If there are more members than partitions, some are idle, and get partitions as soon as others leave."""
     for member_id in "abcdefgh":
         driven.join(member_id)
     driven.settle(*"abcdefgh")

@@ -107,7 +107,7 @@ def test_a_place_taken_in_part_makes_a_new_target() -> None:
 
 @pytest.mark.parametrize("case", ["founding", "joining", "leaving", "emptying"])
 def test_after_any_part_of_a_change_the_group_goes_on(case: str) -> None:
-    """After any part of a change was stored, members join at or above the stored epochs and get all partitions."""
+    """After any part of a change is stored, members join at or above the stored epochs and get all partitions."""
     driven = Driven()
     events: tuple[Heartbeat | Leave, ...] = tuple(Heartbeat(each, 0, wanting("flights")) for each in "xy")
     if case != "founding":

@@ -50,7 +50,7 @@ def test_another_principal_cannot_speak_for_a_member(driven: Driven) -> None:
 
 
 def test_an_instance_belongs_to_its_principal(driven: Driven) -> None:
-    """Only a member of the same principal takes the place of a static member, even after that member has left."""
+    """Only a member of the same principal can replace a static member, even after the static member has left."""
     driven.accepted(join("a", ANN, "i"))
     driven.turn(Leave("a", static=True, principal=ANN))
 

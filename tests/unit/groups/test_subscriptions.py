@@ -134,7 +134,7 @@ def test_a_member_may_consume_nothing() -> None:
 def test_a_group_has_at_most_a_thousand_members() -> None:
     """A group has at most a thousand members.
 
-    Members of a full group stay, and a static member counts once.
+    Members of a full group stay, and a static member counts only once.
     """
     driven = Driven()
     driven.turn(

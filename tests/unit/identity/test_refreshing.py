@@ -1,4 +1,4 @@
-"""Fetching an issuer's keys: allowed sources, limits of an answer, and the file of the last keys (rules A14, A17)."""
+"""Fetching an issuer's keys: allowed sources, limits of an answer, and the file of the latest keys (rules A14, A17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of signed tokens: forged tokens, unknown keys, and the bound on checks (rules A6, A15, A17; proof V5)."""
+"""Checks of signed tokens: forged tokens, unknown keys, and the limit on checks (rules A6, A15, A17; proof V5)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def with_header(token: str, **header: object) -> str:
 
 
 def by_public_key(algorithm: str, form: Encoding) -> str:
-    """Return a token that is signed with HMAC, with a public key of the issuer as the secret."""
+    """Return a token that is signed with HMAC, using a public key of the issuer as the secret."""
     secret = RSA.key.public_key.public_bytes(form, PublicFormat.SubjectPublicKeyInfo)
     content = f"{encoded({'alg': algorithm, 'kid': RSA.key.kid})}.{encoded(RSA.claims())}"
     digest = hmac.digest(secret, content.encode(), algorithm.replace("HS", "sha"))
@@ -181,8 +181,7 @@ def test_weak_and_foreign_keys_are_left_out() -> None:
 def test_a_key_that_goes_takes_its_callers_along() -> None:
     """Replacing the keys of an issuer raises the revision, unless the new keys equal the old ones.
 
-    Callers with tokens that a removed key signed are no longer accepted, and all keys expire a day after the last
-    successful fetch.
+    Tokens signed by a removed key are no longer accepted, and all keys expire a day after the last successful fetch.
     """
     keys = keys_of(ISSUER)
     signed = SignedTokens({"corp": keys}, lambda *_: None, SystemClock())

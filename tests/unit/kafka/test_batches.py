@@ -1,4 +1,4 @@
-"""Kafka's batches from and to Fairlead's, against the builders and readers of two of Kafka's clients."""
+"""Kafka's batches converted to and from Fairlead's, checked with builders and readers of two Kafka clients."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ STORED_RECORDS = st.lists(
     min_size=1,
     max_size=40,
 )
-# kafka-python compresses with packages that are not installed; aiokafka builds batches of every codec.
+# kafka-python compresses with packages that are not installed; aiokafka builds batches with every codec.
 BUILDERS = st.sampled_from([(PythonBuilder, (0, 1)), (AioBuilder, tuple(KafkaCodec))]).flatmap(
     lambda pair: st.tuples(st.just(pair[0]), st.sampled_from(pair[1]))
 )
@@ -84,7 +84,7 @@ def built(
     *,
     transactional: bool = False,
 ) -> bytes:
-    """Return a Kafka batch of a client."""
+    """Return a Kafka batch as a client builds it."""
     batch = builder(2, codec, transactional, *producer, LIMIT)
     for at, each in enumerate(records):
         appended = batch.append(at, each.timestamp_us // 1000, each.key, each.value, list(each.headers))
@@ -100,7 +100,7 @@ def stamped(batch: bytes | bytearray, base_offset: int = 0, flags: int = 0, appe
 def stored(
     records: Sequence[Record], codec: Codec = Codec.NONE, producer: ProducerStamp | None = None
 ) -> bytes:
-    """Return a batch of the SDK, unstamped."""
+    """Return an unstamped batch as the SDK builds it."""
     columns = record_batch(
         [each.value for each in records],
         [each.key for each in records],
@@ -112,12 +112,12 @@ def stored(
 
 
 def sealed(batch: bytes) -> bytes:
-    """Return a Kafka batch whose checksum fits its bytes."""
+    """Return a Kafka batch with a matching checksum."""
     return batch[:CRC_AT] + struct.pack(">I", crc32c(batch[ATTRIBUTES_AT:])) + batch[ATTRIBUTES_AT:]
 
 
 def framed(records: bytes, count: int, attributes: int = 0, base_ms: int = 0) -> bytes:
-    """Return a Kafka batch with these records."""
+    """Return a Kafka batch with the given records."""
     head = struct.pack(
         ">qiibIhiqqqhii",
         0,
@@ -138,7 +138,7 @@ def framed(records: bytes, count: int, attributes: int = 0, base_ms: int = 0) ->
 
 
 def read_by(reader: Read, batch: bytes | bytearray) -> list[Record]:
-    """Return the records that a client reads, with its milliseconds as microseconds."""
+    """Return the records that a client reads, with its milliseconds converted to microseconds."""
     opened = reader(bytes(batch))
     assert opened.validate_crc()
     return [
@@ -148,7 +148,7 @@ def read_by(reader: Read, batch: bytes | bytearray) -> list[Record]:
 
 
 def placed(records: Sequence[Record], base_offset: int = 0) -> list[Record]:
-    """Return records at their offsets, with times rounded down to milliseconds."""
+    """Return records with their offsets, and with times rounded down to milliseconds."""
     return [
         Record(base_offset + at, each.timestamp_us // 1000 * 1000, each.key, each.value, each.headers)
         for at, each in enumerate(records)
@@ -159,7 +159,7 @@ def placed(records: Sequence[Record], base_offset: int = 0) -> list[Record]:
 def test_a_clients_batch_is_the_batch_of_the_sdk(
     records: list[Record], builder: tuple[Build, int], transactional: bool
 ) -> None:
-    """A client's batch is accepted, has the client's records and producer, and the bytes that the SDK would send."""
+    """A client's batch is accepted, with its records and producer and the bytes that the SDK would send."""
     sent = built(records, *builder, (70, 5, 2**31 - 1), transactional=transactional)
     batch = from_kafka(sent, LIMIT, NOW_US)
     header = validate_produced(memoryview(batch), ALL_TIMES, NOW_US)
@@ -176,7 +176,7 @@ def test_a_clients_batch_is_the_batch_of_the_sdk(
 def test_uncompressed_records_come_back_as_the_same_bytes(
     records: list[Record], builder: Build, base_offset: int
 ) -> None:
-    """A batch comes back with the client's bytes, after the base offset, the leader epoch and the checksum of these."""
+    """A batch is returned with the client's bytes, except for base offset, leader epoch and their checksum."""
     sent = built(records, builder, 0, (70, 5, 9))
     received = to_kafka(stamped(from_kafka(sent, LIMIT, NOW_US), base_offset))
 
@@ -187,14 +187,14 @@ def test_uncompressed_records_come_back_as_the_same_bytes(
 @READERS
 @given(records=STORED_RECORDS, base_offset=st.integers(0, 2**62))
 def test_clients_read_every_stored_batch(reader: Read, records: list[Record], base_offset: int) -> None:
-    """Clients read the records of the SDK at their offsets, with times rounded down to milliseconds."""
+    """Clients read the SDK's records at their offsets, with times rounded down to milliseconds."""
     assert read_by(reader, to_kafka(stamped(stored(records), base_offset))) == placed(records, base_offset)
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 @given(records=STORED_RECORDS)
 def test_a_batch_keeps_its_codec(codec: Codec, records: list[Record]) -> None:
-    """Compressed batches are sent with their codec, or plain to a client that cannot read zstd."""
+    """Compressed batches are sent with their codec, or uncompressed to a client that cannot read zstd."""
     batch = stamped(stored(records, codec))
     old = to_kafka(batch, zstd=False)
 
@@ -205,7 +205,7 @@ def test_a_batch_keeps_its_codec(codec: Codec, records: list[Record]) -> None:
 
 @pytest.mark.parametrize("size", [0, 10, 65_535, 65_536, 300_000])
 def test_blocks_of_lz4_do_not_depend_on_each_other(size: int) -> None:
-    """LZ4 frames of any size have independent blocks, since Java's clients refuse other frames."""
+    """LZ4 frames of any size have independent blocks, since Java clients refuse other frames."""
     noise = np.random.default_rng(1).bytes(size)
     record = Record(0, 0, noise, b"z" * size, ())
     batch = to_kafka(stamped(stored([record], Codec.LZ4)))
@@ -215,14 +215,14 @@ def test_blocks_of_lz4_do_not_depend_on_each_other(size: int) -> None:
 
 
 def test_append_times_are_those_of_the_leader() -> None:
-    """A batch with append times has Kafka's bit for them and the append time as the time of every record."""
+    """A batch with append times has Kafka's bit for append times, and every record has the append time."""
     batch = stamped(stored([Record(0, 5_000, None, b"a", ())]), 7, StampFlag.APPEND_TIME, 9_000_999)
 
     assert read_by(PythonBatch, to_kafka(batch)) == [Record(7, 9_000_000, None, b"a", ())]
 
 
 def test_records_without_a_timestamp_get_the_time_of_arrival() -> None:
-    """A timestamp of -1 means none: the record gets the time of the broker."""
+    """A timestamp of -1 means that there is none: the record gets the broker's time."""
     batch = from_kafka(built([Record(0, -1000, None, b"a", ())]), LIMIT, NOW_US)
 
     assert [each.timestamp_us for each in decode_records(batch)] == [NOW_US]
@@ -231,7 +231,7 @@ def test_records_without_a_timestamp_get_the_time_of_arrival() -> None:
 @READERS
 @given(records=STORED_RECORDS, gaps=st.lists(st.integers(1, 1000), min_size=40, max_size=40))
 def test_compacted_batches_keep_their_offsets(reader: Read, records: list[Record], gaps: list[int]) -> None:
-    """The records that compaction has left are read at their offsets, and the batch covers the removed ones."""
+    """Records that remain after compaction are read at their offsets, and the batch covers the removed records."""
     offsets = 1_000_000 + np.cumsum(gaps[: len(records)])
     source = read_header(stamped(stored(records), 1_000_000))
     cover = Cover(source, 1_000_000, int(offsets[-1]) + 50, 77_000, 0)
@@ -242,7 +242,7 @@ def test_compacted_batches_keep_their_offsets(reader: Read, records: list[Record
 
 
 def test_an_emptied_batch_covers_its_offsets() -> None:
-    """A batch whose records compaction has removed is a batch of no records, which keeps its offsets and producer."""
+    """A batch whose records were all removed by compaction has no records, but keeps its offsets and producer."""
     source = read_header(
         stamped(stored([Record(0, 5_000, None, b"a", ())], producer=ProducerStamp(7, 1, 9)), 10)
     )
@@ -256,7 +256,7 @@ def test_an_emptied_batch_covers_its_offsets() -> None:
 
 @READERS
 def test_skipped_offsets_are_covered_by_an_empty_batch(reader: Read) -> None:
-    """A batch of no records leads a reader past the offsets that it must skip."""
+    """An empty batch takes a reader past the offsets that it must skip."""
     batch = reader(empty(10, 14, 3))
 
     assert batch.validate_crc()
@@ -281,7 +281,7 @@ def test_markers_are_control_batches(kind: MarkerKind) -> None:
 def test_an_epoch_that_kafka_cannot_express_is_left_out(
     transactional: bool, sent: tuple[int, int, int]
 ) -> None:
-    """Kafka's epochs have 16 bits; readers of a transaction need its producer id all the same."""
+    """Although Kafka's epochs have only 16 bits, readers of a transaction get its producer id."""
     producer = ProducerStamp(7, 2**15, 9, transactional)
     batch = PythonBatch(bytes(to_kafka(stamped(stored([Record(0, 0, None, b"a", ())], producer=producer)))))
 
@@ -289,7 +289,7 @@ def test_an_epoch_that_kafka_cannot_express_is_left_out(
 
 
 def test_a_fetch_is_filled_up_to_its_limit() -> None:
-    """Batches are translated until the limit is reached; the first batch is translated whatever its size."""
+    """Batches are translated until the limit is reached; the first batch is translated regardless of its size."""
     batches = [stamped(stored([Record(0, 0, None, b"a" * 100, ())]), at) for at in range(5)]
     size = len(to_kafka(batches[0]))
     parts = [b"".join(batches[:2]), b"".join(batches[2:])]
@@ -358,7 +358,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_exactly_a_batch_is_refused(case: str) -> None:
-    """Each kind of malformed batch is refused with Kafka's error for it."""
+    """Each kind of malformed batch is refused with Kafka's corresponding error."""
     batch, error = REFUSED[case]
 
     with raises(BatchRefusal, error=error):
@@ -366,7 +366,7 @@ def test_what_is_not_exactly_a_batch_is_refused(case: str) -> None:
 
 
 def test_header_names_are_text() -> None:
-    """A header name that is not UTF-8 is refused by the check of every produced batch."""
+    """A header name that is not UTF-8 is refused by the check that applies to every produced batch."""
     batch = from_kafka(framed(bytes.fromhex("14 00 00 00 01 02 61 02 02 ff 01"), 1), LIMIT, NOW_US)
 
     with refuses("malformed_batch"):
@@ -375,7 +375,7 @@ def test_header_names_are_text() -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in KafkaCodec if codec])
 def test_records_are_decompressed_up_to_the_limit(codec: KafkaCodec) -> None:
-    """Compressed records of exactly the limit are accepted; one byte more, and bytes of no codec, are refused."""
+    """Compressed records of exactly the maximum size are accepted; one byte more, and invalid frames, are refused."""
     batch = built([Record(0, 0, None, bytes(10_000), ())], AioBuilder, codec)
     size = len(built([Record(0, 0, None, bytes(10_000), ())])) - RECORDS_AT
 
@@ -389,7 +389,7 @@ def test_records_are_decompressed_up_to_the_limit(codec: KafkaCodec) -> None:
 
 
 def test_snappy_is_read_in_both_framings() -> None:
-    """Snappy is one bare block, or the blocks of snappy-java, of which there are not too many."""
+    """Snappy data is a single bare block, or a limited number of blocks in the format of snappy-java."""
     block = pa.compress(RECORD, "snappy", asbytes=True)
     head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     parts = [pa.compress(part, "snappy", asbytes=True) for part in (RECORD[:3], RECORD[3:])]
@@ -408,7 +408,7 @@ def test_snappy_is_read_in_both_framings() -> None:
 @pytest.mark.parametrize("codec", list(KafkaCodec))
 @pytest.mark.parametrize("fitting", [False, True], ids=["checksum kept", "checksum fitted"])
 def test_every_flipped_bit_is_refused_or_harmless(codec: KafkaCodec, fitting: bool) -> None:
-    """Of a batch with one wrong bit nothing is stored but sound records, even if the checksum fits."""
+    """Of a batch with one flipped bit, only valid records are stored, even if the checksum matches."""
     records = [
         Record(0, 1_000_000, b"key", b"value" * 3, (("name", b"x"), ("", None))),
         Record(0, 2_000_000, None, None, ()),
@@ -428,12 +428,12 @@ def test_every_flipped_bit_is_refused_or_harmless(codec: KafkaCodec, fitting: bo
             harmless.add(bit // 8)
         assert len(decode_records(bytes(result))) == len(read_by(AioBatch, to_kafka(stamped(result))))
 
-    # Without a fitting checksum, only the fields before it may change, and they are not stored.
+    # Without a matching checksum, only the fields before the checksum may change, and these are not stored.
     assert fitting or harmless == set()
 
 
 def test_damaged_batches_are_not_sent() -> None:
-    """A flipped bit of a stored batch is a problem, never a Kafka batch with a fitting checksum."""
+    """A flipped bit in a stored batch causes a problem, never a Kafka batch with a matching checksum."""
     batch = stamped(stored([Record(0, 0, b"key", b"value", (("name", b"x"),))]))
     for bit in range(8 * len(batch)):
         flipped = bytearray(batch)
@@ -443,7 +443,7 @@ def test_damaged_batches_are_not_sent() -> None:
 
 
 def test_large_and_compressed_batches_are_costly() -> None:
-    """Compressed batches and those of more than 2 MiB are translated in a thread; anything else on the loop."""
+    """Compressed batches and batches of more than 2 MiB are translated in a thread; all others on the loop."""
     plain = framed(RECORD, 1)
 
     assert [is_costly(batch) for batch in (b"", plain[:22], plain, bytes(2 << 20))] == [False] * 4

@@ -343,7 +343,7 @@ def test_open_and_unopened_partitions_are_deleted_alike(box: LogBox, make: Batch
 
 
 def test_an_interrupted_deletion_is_finished(box: LogBox, make: BatchMaker) -> None:
-    """A partition folder that was renamed for deletion is removed by the next start."""
+    """A partition folder that was renamed for deletion is removed at the next start."""
     make.fill(box.open(), 10)
     box.kill()
     box.folder.rename(box.folder.with_name("0.1700000000000000-deleted"))

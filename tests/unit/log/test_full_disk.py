@@ -55,7 +55,7 @@ def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults:
 
 @pytest.mark.parametrize("room", [0, 5, 16, 20])
 def test_no_room_for_an_epoch_passes(box: LogBox, make: BatchMaker, faults: FaultyStorage, room: int) -> None:
-    """A leader epoch that finds no space in the list of epochs did not begin, and can begin later."""
+    """A leader epoch that finds no space in the list of epochs has not begun, and can begin later."""
     log = box.open()
     faults.full_suffixes, faults.room_bytes = {""}, room
     with raises(DiskFull, "leader-epochs"):

@@ -1,4 +1,4 @@
-"""Batch files under the name of another segment: every batch is intact, and none belongs to that segment."""
+"""Batch files under the name of another segment: every batch is intact, but none belongs to that segment."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_group_is_appended_in_one_call(box: LogBox, make: BatchMaker) -> None:
 
 
 def test_reads_end_before_the_limit(box: LogBox, make: BatchMaker) -> None:
-    """A read returns no batch that reaches the offset limit, not even as its first batch."""
+    """A read returns no batch that reaches the offset limit, even if it is the first batch."""
     log = box.open()
     batches = make.fill(log, 10, records=3)
 
@@ -120,7 +120,7 @@ def test_segments_roll_by_bytes(box: LogBox, make: BatchMaker, durability: Durab
 
 
 def test_a_batch_larger_than_a_segment_has_one_to_itself(box: LogBox, make: BatchMaker) -> None:
-    """A batch larger than `segment.bytes` gets a segment of its own."""
+    """A batch larger than `segment.bytes` gets a separate segment."""
     log = box.open(SMALL)
     batches = [*make.fill(log, 1), *make.fill(log, 1, 1, 9000), *make.fill(log, 1)]
 
@@ -128,7 +128,7 @@ def test_a_batch_larger_than_a_segment_has_one_to_itself(box: LogBox, make: Batc
 
 
 def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> None:
-    """A group of batches that is larger than a segment is split between batches only."""
+    """A group of batches that is larger than a segment is split only between batches."""
     log = box.open(SMALL)
     group = [make(offset) for offset in range(40)]
     log.append(group)

@@ -398,7 +398,7 @@ def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
     )
 )
 def test_the_state_is_a_function_of_the_log(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
-    """A log's producer state follows from its batch headers alone, regardless of operations and snapshots."""
+    """A log's producer state depends only on its batch headers, not on operations and snapshots."""
     box = LogBox(tmp_path_factory.mktemp("model") / "data", SMALL_SEGMENTS)
     log = box.open()
     begin(log)

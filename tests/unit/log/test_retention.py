@@ -84,7 +84,7 @@ def gone(expiry: Expiry) -> list[int]:
     ],
 )
 def test_time(ages: tuple[float | None, ...], retention_ms: int, expected: list[int]) -> None:
-    """Whole segments expire from the front while their newest record is older than `retention.ms`."""
+    """Whole segments expire from the front of the log while their newest record is older than `retention.ms`."""
     config = TopicConfig(retention_ms=retention_ms)
     expiry = decide(log_of(*ages), config)
 

@@ -1,4 +1,4 @@
-"""The file of synced offsets: the entries that a start finds after changes, and in a damaged file."""
+"""The file of synced offsets: the entries that a start finds after changes or in a damaged file."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ WORDS = {
     ResourceKind.ETCD_BACKUP: "etcd_backup",
     ResourceKind.USER: "user",
 }
-"""For each kind except Cluster, a part of the paths of its modules; all other modules are about Cluster."""
+"""For each kind except Cluster, a part of the paths of its modules; all other modules belong to Cluster."""
 
 
 def words_about(kind: ResourceKind) -> frozenset[str]:

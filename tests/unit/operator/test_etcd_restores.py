@@ -21,7 +21,7 @@ def restore(volume: Path, text: str) -> None:
 
 
 def test_an_interrupted_restore_begins_again(tmp_path: Path) -> None:
-    """The folder of an interrupted restore is removed, and that of a finished restore becomes etcd's data folder."""
+    """The folder of an interrupted restore is removed; the folder of a finished restore becomes etcd's data folder."""
     step("prepare", tmp_path)
     restore(tmp_path, "half")
     step("prepare", tmp_path)

@@ -1,4 +1,4 @@
-"""The page docs/explanation/rooms.md lists the modules that a change of replicas runs through."""
+"""The page docs/explanation/rooms.md lists the modules that run when the number of replicas changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ BESIDE = {
     "operator/render/security.py": "another part: TLS, which the Cluster does not have",
     "operator/render/services.py": "another object: Services",
 }
-"""Modules that run in the pass and need not be opened to follow the change, each with its reason."""
+"""Modules that run in the pass but are not needed to understand the change, each with its reason."""
 WITHOUT_A_CALL = {
     "api/resources/cluster_parts.py": "fields of a Cluster, which have no function of their own",
     "operator/brokers/calls.py": "brokers are asked once a pod exists, and no pod runs here",
@@ -139,7 +139,7 @@ class HandedEvents(EventThread):
         """Do nothing, because this stand-in has nothing to stop."""
 
     def hand(self, manifest: Manifest) -> None:
-        """Pass on a change of a Cluster."""
+        """Report a change of a Cluster."""
         self._deliver(CLUSTER, "MODIFIED", manifest)
 
 

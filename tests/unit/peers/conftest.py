@@ -99,7 +99,7 @@ class Replicas:
 
     answer: ReplicaFetchAnswer = field(default_factory=lambda: ReplicaFetchAnswer(1, []))
     parked: asyncio.Event | None = None
-    """Event for which each fetch waits, or None to answer at once."""
+    """Event that each fetch waits for, or None to answer at once."""
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[PeerIncarnation, object]] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Replicas:
         ]
 
     def voters(self, partitions: Sequence[TopicIdPartition]) -> list[PartitionVoters]:
-        """Return no voters of each partition."""
+        """Return an empty list of voters for each partition."""
         return [
             PartitionVoters(
                 topic_id=key.topic_id, partition=key.partition, leader_epoch=LeaderEpoch(3), replicas=[]

@@ -123,7 +123,7 @@ async def test_transactions_of_a_peer(pair) -> None:
 
 
 async def test_progress_and_log_ends(pair) -> None:
-    """A follower reports its synced offset to the leader, and a broker gets log ends of a peer's partitions."""
+    """A follower reports its synced offset to the leader, and a broker gets the log ends of a peer's partitions."""
     follower, leader = pair
     held, unknown = TopicIdPartition(TOPIC, PartitionIndex(1)), TopicIdPartition(TOPIC, OTHER)
     end = LogEnd(topic_id=TOPIC, partition=PartitionIndex(1), epoch=None, end_offset=Offset(0))
@@ -148,7 +148,7 @@ async def test_progress_and_log_ends(pair) -> None:
 
 
 async def test_revisions_travel_both_ways(pair) -> None:
-    """Both sides of a call receive each other's mirror revision and remember the highest."""
+    """Both sides of a call receive each other's mirror revision and remember the highest revision."""
     follower, leader = pair
     await follower.peers.log_ends(leader.id, [])
 
@@ -311,14 +311,14 @@ async def test_impostors_are_refused(pair, changes: dict, reason: str) -> None:
 
 
 async def test_brokers_of_two_releases_talk(world) -> None:
-    """Calls from and to a broker of an older release carry a secret instead of a proof (rule A20).
+    """Calls to and from a broker of an older release contain a secret instead of a proof (rule A20).
 
     A call with a wrong secret is refused.
     """
     older, newer = await world.start(1, older=True), await world.start(2)
     await world.settle()
     await older.peers.log_ends(newer.id, [])
-    # Unlike an older release, the test's listener checks proofs: its refusal shows that the call carried none.
+    # Unlike an older release, the test's listener checks proofs: its refusal shows that the call contained no proof.
     with refuses("peer_refused", "proof"):
         await newer.peers.log_ends(older.id, [])
     peers = as_other(older, secret="guessed")

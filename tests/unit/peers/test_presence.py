@@ -21,7 +21,7 @@ def address(listener: socket.socket) -> str:
 
 
 async def test_a_connection_is_lost_when_its_peer_closes_it() -> None:
-    """A wait for the loss of a connection ends when the peer closes or resets it, and with its time limit."""
+    """A wait for the loss of a connection ends when the peer closes or resets it, or at the time limit."""
     with listening() as listener, await connect(address(listener)) as presence:
         await presence.until_lost(0.01)
         accepted, _ = listener.accept()
@@ -42,6 +42,6 @@ async def test_a_bound_port_without_a_listener_refuses() -> None:
 
 @pytest.mark.parametrize("where", ["127.0.0.1:none", "[::1", "127.255.255.255:9"])
 async def test_other_failures_prove_nothing(where: str) -> None:
-    """An invalid address, or an address without a route, is no refusal."""
+    """An invalid address, or an address without a route, does not count as a refusal."""
     with pytest.raises(PeerUnreachable):
         await connect(where)

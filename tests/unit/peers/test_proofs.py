@@ -48,7 +48,7 @@ class Sender:
 
 
 def accepts(checker: ProofChecker, proof: str, epoch: int = 7) -> bool:
-    """Return whether a broker accepts a proof of broker 1 in an epoch."""
+    """Return whether a broker accepts a proof made by broker 1 in an epoch."""
     try:
         checker.check(proof, ONE, BrokerEpoch(epoch), KEY.public)
     except ProofRefused:

@@ -59,7 +59,7 @@ def test_an_ended_transaction_holds_readers_until_its_marker_is_committed() -> N
 
 
 class StableOffsets(RuleBasedStateMachine):
-    """The last stable offset equals that of a naive walk over all transactions, and never goes back."""
+    """The last stable offset equals that of a naive walk over all transactions, and never decreases."""
 
     def __init__(self) -> None:
         """Begin with an empty log."""

@@ -39,7 +39,7 @@ class TestSequences:
         assert [request.sequence for request in shell.log] == [0, 3]
 
     def test_append_times_do_not_go_back(self, shell: Shell) -> None:
-        """While the clock is a little behind, the append time is that of the last batch."""
+        """While the clock is a little behind, the append time is the append time of the last batch."""
         shell.store(0)
         last = TimestampUs(shell.time_us)
 
@@ -69,7 +69,7 @@ class TestSequences:
         assert shell.answers[late] == OutOfOrder(7, 0, 1, 7)
 
     def test_a_batch_cut_differently_is_no_repeat(self, shell: Shell) -> None:
-        """A batch with a stored first sequence and another record count is refused, because a part of it is stored."""
+        """A batch with a stored first sequence but another record count is refused, because part of it is stored."""
         shell.send(0, 3)
         shell.append()
         cut = shell.send(0, 2)

@@ -88,7 +88,7 @@ def test_a_pause_counts_an_hour() -> None:
 
 
 def test_append_times_follow_a_clock_that_is_set_right() -> None:
-    """Append times do not go back with the clock, unless it is more than an hour behind the last append time."""
+    """Append times do not go back with the clock, unless the clock is more than an hour behind the last append time."""
     known = known_at(START)
     clocks = [START - HOUR, START - 1, START, START + 1, START - HOUR - 1, START - DAY]
 

@@ -113,7 +113,7 @@ def test_a_higher_epoch_behind_ordered_batches_waits_too(shell: Shell) -> None:
 
 
 def test_an_end_waits_for_the_end_of_an_earlier_transaction(shell: Shell) -> None:
-    """The end of a higher epoch is appended after the marker of the open lower epoch."""
+    """The end of a higher epoch is appended after the marker of the lower epoch that is still open."""
     shell.store(0, **EPOCH)
     higher = shell.end_transaction(5)
     assert (shell.looks, shell.group) == ([7], [])

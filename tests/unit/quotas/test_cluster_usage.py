@@ -105,7 +105,7 @@ def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
 
 
 def test_shares_are_equal_without_news_and_in_debt() -> None:
-    """A broker's share is the part of the limit that other brokers do not use, and at least an equal part.
+    """A broker's share is the part of the limit that other brokers do not use, but at least an equal part.
 
     A broker without a recent report, or in debt, gets an equal part.
     """

@@ -62,7 +62,7 @@ def test_use_is_counted_under_the_given_name() -> None:
 
 
 def test_quotas_of_topics_limit_partitions_only() -> None:
-    """A quota of topics limits partitions and no principal, and a limit of a later release is ignored."""
+    """A quota for topics limits partitions and no principal, and a limit of a later release is ignored."""
     record = QuotaRecord(shared={"partitions": 7, "later": 1}, changed_us=1, changed_by="user:a")  # type: ignore[arg-type]
     other = QuotaRecord(shared={}, changed_us=1, changed_by="user:a")
     quotas = {

@@ -216,7 +216,7 @@ def test_keys_of_a_later_release_are_passed_over(metadata: ClusterMetadata) -> N
 
 
 def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadata) -> None:
-    """An unreadable value is an error, so that no decision is made without it."""
+    """An unreadable value causes an error, so that no decision is made without the value."""
     broken = KeyValue(KEYS.topic("t"), b"?", Revision(2), Revision(2))
 
     with raises(RecordUnreadable, KEYS.topic("t")):

@@ -29,7 +29,7 @@ def test_a_write_quorum_is_a_majority_or_more(wanted: int | None, count: int, ex
 
 
 def test_members_do_not_include_added_replicas() -> None:
-    """N counts all replicas but the replicas that a reassignment adds, and R = N - W + 1 (quorum Q8)."""
+    """N counts all replicas except the replicas that a reassignment adds; R = N - W + 1 (quorum Q8)."""
     record = quorum_record(adding=(THIRD,), voters=(LEADER, SECOND))
 
     assert members(record) == (LEADER, SECOND)

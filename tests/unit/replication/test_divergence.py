@@ -145,7 +145,7 @@ def histories(draw: st.DrawFn) -> tuple[Log, Log]:
 
 
 def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
-    """Fetch and cut until the leader accepts the log, and return the rest of the log and the number of cuts."""
+    """Fetch and cut until the leader accepts the log; return the remaining log and the number of cuts."""
     for cuts in range(len(leader) + len(follower) + 2):
         end = divergence(starts(leader), Offset(len(leader)), last_epoch(follower), Offset(len(follower)))
         if end is None:
@@ -156,7 +156,7 @@ def reconcile(leader: Log, follower: Log) -> tuple[Log, int]:
 
 @given(histories())
 def test_a_follower_ends_with_a_prefix_of_its_leader(logs: tuple[Log, Log]) -> None:
-    """With epochs and offsets alone, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
+    """With only epochs and offsets, a follower cuts its log to a prefix of its leader's, and cuts no common record."""
     leader, follower = logs
     left, _ = reconcile(leader, follower)
     common = next(

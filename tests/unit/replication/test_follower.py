@@ -84,7 +84,7 @@ class TestFetching:
         )
 
     def test_shows_its_leader_generation_and_log_end(self) -> None:
-        """The state machine shows leader epoch, generation and log end, by which its caller recognises late answers."""
+        """The state machine exposes leader epoch, generation and log end, so that callers recognise late answers."""
         follower = following(end=10)
 
         assert (follower.leader_epoch, follower.generation) == (EPOCH, 3)
@@ -124,7 +124,7 @@ class TestFetching:
         assert (follower.end_offset, follower.high_watermark) == (14, 14)
 
     def test_passes_nothing_that_it_has(self) -> None:
-        """A follower keeps its own records where the leader has lost them."""
+        """A follower keeps records that the leader has lost."""
         follower = following(end=10)
 
         assert follower.step(Fetched(EPOCH, Offset(0), Offset(0), 0, Offset(10))) == []
@@ -287,7 +287,7 @@ class TestRestarting:
     """Logs that end before the leader's log start offset."""
 
     def test_copies_again_where_tombstones_are_missing(self) -> None:
-        """A log that lacks removed tombstones restarts at the leader's log start, unless work on the disk runs."""
+        """A log that lacks removed tombstones restarts at the leader's log start, unless disk work is in progress."""
         follower = following(end=20)
 
         assert follower.step(CopyDue(Offset(7))) == [RestartAt(Offset(7))]

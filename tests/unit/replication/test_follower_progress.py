@@ -45,7 +45,7 @@ def test_a_replica_far_behind_has_no_known_time() -> None:
 
 
 def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
-    """Log ends older than the lag time are dropped: a replica that reached no newer one is out of sync anyway."""
+    """Log ends older than the lag time are dropped: a replica that reached no newer log end is out of sync anyway."""
     ring = EndOffsets(Offset(10), 0.0, LAG_SECONDS)
     ring.appended(Offset(20), 3.0)
     ring.note(13.0)
@@ -59,7 +59,7 @@ def test_what_is_older_than_the_lag_time_is_forgotten() -> None:
 
 
 def test_appends_in_quick_succession_share_an_entry() -> None:
-    """Appends in quick succession share an entry, so that a returned time may be too early, but is never too late."""
+    """Appends in quick succession share an entry, so a returned time may be too early, but is never too late."""
     ring = EndOffsets(Offset(0), 0.0, LAG_SECONDS)
     for n in range(1, 100):
         ring.appended(Offset(n), n * STEP_SECONDS / 100)

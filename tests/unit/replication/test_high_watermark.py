@@ -236,7 +236,7 @@ class TestEpochStart:
 
 
 class TestWaiting:
-    """The high watermark waits for a replica that could join, and that would never catch up otherwise (4.4)."""
+    """The high watermark waits for a replica that could join and would otherwise never catch up (4.4)."""
 
     def test_a_follower_close_behind_joins_under_load(self) -> None:
         """A follower that is two appends behind joins under load, because the high watermark waits for it."""
@@ -348,7 +348,7 @@ class TestInvariants:
             leadership.append(2)
 
     def test_other_leader_epoch_needs_another_machine(self) -> None:
-        """A state machine refuses a different leader epoch, which needs a state machine of its own."""
+        """A state machine refuses a different leader epoch, which needs a separate state machine."""
         leadership = DrivenLeader()
 
         with pytest.raises(AssertionError):
@@ -373,7 +373,7 @@ class TestInvariants:
 
 
 def test_the_removal_limit_is_the_least_end_of_the_followers_that_are_there() -> None:
-    """Tombstones may go below the high watermark and the ends of the followers that fetched within the last hour."""
+    """Tombstones may be removed below the high watermark and the ends of followers that fetched in the last hour."""
     office = alone(durability=DurabilityState.REPLICATED)
     before = office.machine.removal_limit()
     office.append(10)

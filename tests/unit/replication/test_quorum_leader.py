@@ -45,12 +45,12 @@ FOURTH = BrokerId(4)
 
 
 def led(driven: DrivenLeader) -> QuorumLeader:
-    """Return the machine of a leader with a write quorum."""
+    """Return the state machine of a leader with a write quorum."""
     return cast("QuorumLeader", driven.machine)
 
 
 def begun(record: object = None, *, end: int = 0, **options: object) -> DrivenLeader:
-    """Return a leader whose first batch, at offset `end`, is on its own disk."""
+    """Return a leader that has its first batch, at offset `end`, on its own disk."""
     driven = DrivenLeader(
         record if record is not None else quorum_record(),  # type: ignore[arg-type]
         end=end,
@@ -76,7 +76,7 @@ def test_the_fastest_voters_commit() -> None:
 
 
 def test_two_followers_commit_before_the_disk_of_the_leader() -> None:
-    """The leader counts as one voter, and commits what its own disk has not synced yet (quorum Q4)."""
+    """The leader counts as one voter, and may commit records that its own disk has not synced (quorum Q4)."""
     driven = begun()
     driven.append(5)
     driven.fetch(SECOND, 5)
@@ -85,7 +85,7 @@ def test_two_followers_commit_before_the_disk_of_the_leader() -> None:
 
 
 def test_all_voters_commit_with_the_largest_quorum() -> None:
-    """With W = N, every voter has to report before the high watermark is known (quorum Q4)."""
+    """With W = N, every voter must report before the high watermark is known (quorum Q4)."""
     driven = begun(quorum_record(write=3))
     waiting = advanced(driven.fetch(SECOND, 1))
 
@@ -95,7 +95,7 @@ def test_all_voters_commit_with_the_largest_quorum() -> None:
 
 
 def test_an_older_record_is_committed_by_the_own_epoch() -> None:
-    """Copies of older records alone move no high watermark; the batch that begins the epoch does (quorum Q4)."""
+    """Copies of older records do not move the high watermark; the batch that begins the epoch does (quorum Q4)."""
     driven = DrivenLeader(quorum_record(), end=7, high_watermark=3)
     copied = advanced(driven.fetch(SECOND, 7)) + advanced(driven.fetch(THIRD, 7))
     unknown = led(driven).high_watermark
@@ -133,7 +133,7 @@ def test_a_report_counts_in_the_incarnation_of_its_entry() -> None:
 
 
 def test_a_report_of_another_generation_does_not_count() -> None:
-    """A replica that dropped bytes reports a later generation, and its earlier reports are dropped (quorum Q2)."""
+    """A replica that dropped bytes reports a later generation, and its earlier reports are ignored (quorum Q2)."""
     driven = begun(quorum_record(write=3))
     driven.fetch(SECOND, 1)
     replicas = tuple(
@@ -160,14 +160,14 @@ def test_a_report_of_another_generation_does_not_count() -> None:
     ],
 )
 def test_fetches_of_other_epochs_are_refused(fields: dict[str, object], refusal: FetchRefusal | None) -> None:
-    """A fetch in another leader epoch, or of an ended incarnation, is refused."""
+    """A fetch in a different leader epoch, or of an ended incarnation, is refused."""
     driven = begun()
 
     assert led(driven).refusal_of(driven.report(SECOND, 1, **fields)) is refusal
 
 
 def test_an_emptied_replica_returns_once_others_have_everything() -> None:
-    """An empty replica becomes a voter again if W of the voters with it have everything (quorum Q9)."""
+    """An empty replica becomes a voter again if W voters, including the replica, have everything (quorum Q9)."""
     driven = begun(end=7)
     driven.register(THIRD, epoch=BrokerEpoch(40), directories=("new",))
     alone = writes(driven.fetch(THIRD, 0, broker_epoch=BrokerEpoch(40)))
@@ -179,7 +179,7 @@ def test_an_emptied_replica_returns_once_others_have_everything() -> None:
 
 
 def test_the_start_of_the_epoch_is_held_before_a_return() -> None:
-    """A change of voters needs W voters with everything below the epoch's start, which may be committed (quorum Q9)."""
+    """Before voters change, W voters must have all records below the epoch's start, which may be committed (Q9)."""
     driven = DrivenLeader(quorum_record(), end=7, high_watermark=3)
     driven.register(THIRD, epoch=BrokerEpoch(40))
     early = writes(driven.fetch(THIRD, 3, broker_epoch=BrokerEpoch(40)))
@@ -190,7 +190,7 @@ def test_the_start_of_the_epoch_is_held_before_a_return() -> None:
 
 
 def test_both_quorums_count_while_a_proposal_is_undecided() -> None:
-    """Until the fate of a proposal is known, the high watermark needs W of both records' voters (quorum Q4)."""
+    """Until a proposal is decided, the high watermark needs W voters of the old and of the new record (quorum Q4)."""
     driven = begun()
     driven.fetch(SECOND, 1)
     driven.register(SECOND, epoch=BrokerEpoch(40))
@@ -207,7 +207,7 @@ def test_both_quorums_count_while_a_proposal_is_undecided() -> None:
 
 
 def test_a_proposal_that_fewer_voters_hold_holds_the_high_watermark_back() -> None:
-    """An undecided larger write quorum already counts: W of the new record must have the offset (quorum Q4)."""
+    """A larger write quorum counts before it is decided: W voters of the new record must have the offset (Q4)."""
     driven = begun()
     driven.fetch(SECOND, 1)
     driven.fetch(THIRD, 1)
@@ -244,7 +244,7 @@ def test_a_refused_proposal_no_longer_counts() -> None:
 
 
 def test_the_write_quorum_waits_for_the_high_watermark() -> None:
-    """Another write quorum is written once the high watermark is known (quorum Q9)."""
+    """A changed write quorum is written once the high watermark is known (quorum Q9)."""
     driven = begun()
     early = writes(driven.step(WriteQuorumSet(3)))
     driven.fetch(SECOND, 1)
@@ -271,7 +271,7 @@ def reassigned(adding: tuple[BrokerId, ...], removing: tuple[BrokerId, ...]) -> 
 
 
 def test_the_leader_finishes_a_reassignment() -> None:
-    """One write makes the added replica a voter and drops the leaving one, once it has everything (quorum Q9)."""
+    """Once the added replica has all records, one write makes it a voter and drops the leaving voter (quorum Q9)."""
     driven = reassigned((FOURTH,), (THIRD,))
     early = writes(driven.fetch(FOURTH, 0, generation=50))
     write = only_write(driven.fetch(FOURTH, 1, generation=50))
@@ -284,7 +284,7 @@ def test_the_leader_finishes_a_reassignment() -> None:
 
 
 def test_a_leader_that_leaves_waits_for_the_controller() -> None:
-    """A leader whose replica leaves changes nothing while another member stays (quorum Q9)."""
+    """A leader whose replica leaves writes nothing while another member stays (quorum Q9)."""
     driven = reassigned((FOURTH,), (LEADER,))
 
     assert writes(driven.fetch(FOURTH, 1, generation=50)) == []
@@ -304,7 +304,7 @@ def test_all_replicas_are_exchanged_in_two_steps() -> None:
 
 
 def test_slow_voters_stay_voters() -> None:
-    """No replica is removed for being slow; fewer than W near voters refuse acks=all (quorum Q5)."""
+    """No replica is removed for being slow, but acks=all is refused with fewer than W near voters (quorum Q5)."""
     driven = begun()
     driven.fetch(SECOND, 1)
     driven.append(9)
@@ -320,7 +320,7 @@ def test_slow_voters_stay_voters() -> None:
 
 
 def test_a_dead_voter_is_not_near() -> None:
-    """A voter whose incarnation is not registered is not near, even right after the epoch's start (quorum Q5)."""
+    """A voter whose incarnation is not registered is not near, even right after the start of the epoch (quorum Q5)."""
     driven = begun()
     driven.step(BrokersChanged({LEADER: registered(LEADER), SECOND: registered(SECOND)}))
 
@@ -328,7 +328,7 @@ def test_a_dead_voter_is_not_near() -> None:
 
 
 def test_a_voter_without_the_beginning_of_the_epoch_is_not_caught_up() -> None:
-    """A near voter is caught up once it has every committed record, and none is before the first commit."""
+    """A near voter counts as caught up once it has every committed record; before the first commit, none does."""
     driven = begun()
     unknown = led(driven).caught_up
     driven.fetch(SECOND, 1)
@@ -341,7 +341,7 @@ def test_a_voter_without_the_beginning_of_the_epoch_is_not_caught_up() -> None:
 
 
 def test_a_leader_with_a_slow_disk_leaves_a_vacancy() -> None:
-    """A leader whose disk lags resigns if enough other voters are near to elect and to commit."""
+    """A leader whose disk lags resigns if enough other voters are near to elect a leader and to commit."""
     driven = begun()
     driven.append(9)
     driven.fetch(SECOND, 9)
@@ -376,7 +376,7 @@ def test_a_failed_disk_gives_up_leadership_and_unsynced_votes(
 
 
 def test_a_failed_disk_waits_for_enough_near_voters() -> None:
-    """A leader with a failed disk resigns once the other near voters can elect and commit (quorum Q11)."""
+    """A leader with a failed disk resigns once the other near voters can elect a leader and commit (quorum Q11)."""
     driven = begun()
     driven.fetch(SECOND, 1)
     driven.fetch(THIRD, 1)
@@ -388,7 +388,7 @@ def test_a_failed_disk_waits_for_enough_near_voters() -> None:
 
 
 def test_nothing_is_written_without_a_lease() -> None:
-    """Without a confirmed lease acks=all goes on, weak acks and writes of the record stop (rule 3.7)."""
+    """Without a confirmed lease, acks=all continues, while weak acks and writes of the record stop (rule 3.7)."""
     driven = begun()
     driven.step(LeaseChanged(confirmed=False))
     driven.register(THIRD, epoch=BrokerEpoch(40))
@@ -417,7 +417,7 @@ def test_records_are_deleted_when_w_voters_deleted_them() -> None:
 
 
 def test_a_follower_that_deletes_later_moves_the_low_watermark() -> None:
-    """A follower's next report of its log start counts for the low watermark (quorum Q16)."""
+    """After a follower's next report, its log start counts towards the low watermark (quorum Q16)."""
     quorum = Quorum(write=2, voters=entries([1, 2, 3]), log_start=4)
     driven = begun(quorum_record(quorum=quorum), end=9, log_start=4)
     before = driven.fetch(SECOND, 10)
@@ -443,7 +443,7 @@ def test_the_leader_follows_a_greater_log_start() -> None:
 
 
 def test_tombstones_wait_for_present_followers() -> None:
-    """The leader removes tombstones below the offsets of all present followers."""
+    """The leader removes tombstones below the offsets of all followers that are present."""
     driven = begun()
     unknown = led(driven).removal_limit()
     driven.append(9)
@@ -455,7 +455,7 @@ def test_tombstones_wait_for_present_followers() -> None:
 
 
 def test_what_the_leader_knows_about_its_replicas() -> None:
-    """The leader shows the counted offset of each replica, and whether its entry is current (quorum Q18)."""
+    """The leader reports the counted offset of each replica, and whether its entry is current (quorum Q18)."""
     driven = begun()
     driven.register(THIRD, epoch=BrokerEpoch(40))
     driven.fetch(SECOND, 1)
@@ -475,7 +475,7 @@ def test_what_the_leader_knows_about_its_replicas() -> None:
 
 
 def test_a_record_of_another_leader_ends_the_leadership() -> None:
-    """A leader that the record no longer names commits nothing more, and older records change nothing."""
+    """A leader that is no longer named by the record commits nothing more, and older records change nothing."""
     driven = begun()
     driven.step(RecordChanged(quorum_record(write=3), Revision(FIRST_REVISION - 1)))
     unchanged = led(driven).min_isr

@@ -1,4 +1,4 @@
-"""Registrations of other brokers, as leaders see them."""
+"""Registrations of other brokers, as seen by leaders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from partition_kit import DRAINING, RUNNING, STOPPING, registered
 
 @pytest.mark.parametrize(("state", "joins"), [(RUNNING, True), (DRAINING, True), (STOPPING, False)])
 def test_a_broker_that_stops_comes_into_no_isr(state: BrokerState, joins: bool) -> None:
-    """A stopping broker may not join an ISR, and a draining broker may."""
+    """A stopping broker may not join an ISR, but a draining broker may."""
     assert registered_brokers({BrokerId(2): registered(2, 12, state)})[BrokerId(2)].joins is joins
 
 

@@ -33,7 +33,7 @@ class TestFailedDirectory:
     """A leader whose directory has failed."""
 
     def test_leaves_leadership_and_isr_to_the_others(self) -> None:
-        """The leader resigns and leaves the ISR, so that the controller elects another."""
+        """The leader resigns and leaves the ISR, so that the controller elects another leader."""
         leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCED))
         write = only_write(leadership.step(DirectoryFailed()))
 
@@ -148,7 +148,7 @@ class TestLowWatermark:
     """The low watermark: the offset below which every in-sync replica has deleted its records."""
 
     def test_is_the_least_log_start_of_the_isr(self) -> None:
-        """The low watermark is the lowest log start offset in the ISR, and a member without a report holds it back."""
+        """The low watermark is the lowest log start offset in the ISR; a member without a report prevents a rise."""
         leadership = DrivenLeader(end=20)
         leadership.step(LogStartMoved(Offset(15)))
         leadership.fetch(SECOND, 20, log_start=Offset(15))

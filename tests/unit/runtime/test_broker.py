@@ -43,7 +43,7 @@ class TestLife:
     async def test_restart_keeps_everything_and_raises_the_leader_epoch(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A restart keeps records, topics and the cluster id, and raises broker epoch and leader epochs."""
+        """A restart keeps records, topics and the cluster id, and raises the broker epoch and the leader epochs."""
         before = await start_runtime()
         flights = await topic(before, partitions=3, durability="replicated")
         for partition in range(3):
@@ -246,7 +246,7 @@ class TestTopics:
     async def test_deleted_topic_is_gone_with_its_files(
         self, make_topic: MakeTopic, runtime: Broker, tmp_path: Path
     ) -> None:
-        """A deleted topic loses its name, partitions and folders, and a new topic of that name is a different topic."""
+        """A deleted topic loses its name, partitions and folders; a new topic of that name is a different topic."""
         flights = await make_topic(partitions=2)
         await flights.produce(b"a")
         await runtime.delete_topic("flights")

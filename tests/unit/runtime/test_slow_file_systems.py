@@ -1,4 +1,4 @@
-"""A file system that is slow with the files of one topic does not delay changes of leadership in another topic."""
+"""A file system that is slow for the files of one topic does not delay leadership changes in another topic."""
 
 from __future__ import annotations
 

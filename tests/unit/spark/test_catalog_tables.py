@@ -84,7 +84,7 @@ def test_a_write_knows_its_table_or_is_refused() -> None:
     ],
 )
 def test_rows_go_to_the_topic_of_the_table(options: dict[str, str], topic: str | None) -> None:
-    """Rows written to a table go to its only topic, or to the topic in their column topic if the table has several."""
+    """Rows written to a table go to its only topic, or to the topic in the column `topic` if the table has several."""
     assert WriteOptions.parse(write_part(options)).topic == topic
 
 

@@ -1,4 +1,4 @@
-"""Options that name the caller: parsed alike for reads and writes, kept out of representations and catalogs."""
+"""Options that name the caller are parsed alike for reads and writes, and kept out of representations and catalogs."""
 
 from __future__ import annotations
 

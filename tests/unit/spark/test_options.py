@@ -177,7 +177,7 @@ def test_wrong_options_are_named_with_what_is_allowed(given: dict[str, str], nam
 
 
 def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
-    """A batch read from the latest or to the earliest offsets is refused, and so is a stream with an end."""
+    """A batch read from the latest or to the earliest offsets is refused, and so is a stream with an end offset."""
     fine = ReadOptions.parse(BASE)
     latest = ReadOptions.parse(BASE | {"startingOffsets": "latest"})
     never = ReadOptions.parse(BASE | {"endingOffsets": "earliest"})

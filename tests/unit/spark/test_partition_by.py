@@ -1,4 +1,4 @@
-"""The columns of `partitionBy()` become an option of Fairlead's sinks, and of no other format."""
+"""The columns of `partitionBy()` become an option of Fairlead's sinks, but of no other format."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_ends_of_our_sources_are_found_among_others() -> None:
 
 
 def test_a_partition_that_is_read_twice_counts_as_far_as_both_have_read() -> None:
-    """If two sources read a partition, the lower of their offsets is used."""
+    """If two sources read the same partition, the lower of their offsets is used."""
     behind, ahead = (
         StreamOffsets({"flights": TopicOffsets("id", {0: PartitionOffset(offset), 1: PartitionOffset(5)})})
         for offset in (3, 9)

@@ -104,7 +104,7 @@ def test_a_begin_above_an_epoch_skips_it() -> None:
 
 @pytest.mark.parametrize(("epoch", "above"), [(2**31 - 1, None), (2**31, None), (3, 2**31 - 1)])
 def test_no_transaction_begins_behind_the_last_epoch(epoch: int, above: int | None) -> None:
-    """A producer id that has used its last epoch begins no transaction, so the caller must use a new id."""
+    """A producer id whose epochs are used up begins no transaction, so the caller must use a new id."""
     assert begin(opened(epoch), Begin(5000, above=above), NOW) is None  # type: ignore[arg-type]
 
 

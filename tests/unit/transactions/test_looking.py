@@ -1,4 +1,4 @@
-"""The schedule by which leaders read the records of producers with open transactions."""
+"""When leaders read the records of producers with open transactions."""
 
 from __future__ import annotations
 

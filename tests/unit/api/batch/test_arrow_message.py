@@ -193,7 +193,7 @@ def test_custom_metadata_is_refused() -> None:
     ],
 )
 def test_a_number_that_lies_is_refused(change: Callable[[Written], None], named: str) -> None:
-    """The refusal of a message names a length, count, position or reference that contradicts the rest of it."""
+    """The refusal of a message names the length, count, position or reference that contradicts other parts."""
     written = Written(columns())
     read_message(written.data)
     change(written)
@@ -231,7 +231,7 @@ def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
 
 @given(st.data())
 def test_no_change_of_the_metadata_escapes(data: st.DataObject) -> None:
-    """Metadata with any bytes is read or refused as malformed, and raises no other error."""
+    """Metadata of arbitrary bytes is read or refused as malformed, and raises no other error."""
     written = Written(columns())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, written.body - 1))

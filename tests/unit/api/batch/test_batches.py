@@ -62,7 +62,7 @@ def columns_of(records: list[Record]) -> pa.RecordBatch:
 
 
 def values(*content: bytes) -> pa.RecordBatch:
-    """Return columns that have only values, with the timestamp 5."""
+    """Return columns that have only values, all with the timestamp 5."""
     return record_batch(list(content), default_timestamp_us=5)
 
 
@@ -87,7 +87,7 @@ def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
 
 @given(RECORDS, st.integers(0, 29), st.integers(1, 30))
 def test_few_records_have_the_message_of_arrows_writer(records: list[Record], first: int, count: int) -> None:
-    """The message of any number of records, also of a slice, has the bytes that Arrow's writer gives to their copy."""
+    """The message of any number of records, even of a slice, has the bytes that Arrow's writer gives to a copy."""
     part = columns_of(records).slice(first, count)
     if not part.num_rows:
         return
@@ -158,7 +158,7 @@ def test_uncompressed_batches_are_decoded_in_place() -> None:
 
 
 def test_only_the_first_batch_of_a_buffer_is_decoded() -> None:
-    """Only the first batch of a buffer is decoded, and a header that the caller passes is not read again."""
+    """Only the first batch of a buffer is decoded, and a header that the caller provides is not read again."""
     first, second = encode(values(b"a")).to_bytes(), encode(values(b"b")).to_bytes()
 
     assert decode(first + second) == values(b"a")
@@ -307,7 +307,7 @@ def test_a_message_that_only_arrow_refuses_is_malformed() -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 def test_an_extension_stands_before_the_body(codec: Codec) -> None:
-    """A batch with an extension of any length stays aligned, and its entries and records are read back."""
+    """A batch with an extension of any length stays aligned, and its entries and records are read back unchanged."""
     columns = record_batch([b"a", None, b"c"], default_timestamp_us=5)
     for length in range(12):
         entries = (ExtensionEntry(77, bytes(length)), ExtensionEntry(78, b"x"))

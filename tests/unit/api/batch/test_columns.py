@@ -263,7 +263,7 @@ def test_a_column_beyond_two_gigabytes_is_refused() -> None:
 
 @pytest.mark.parametrize("chunks", [[], [[b"a"]], [[b"a"], [b"b", None]]])
 def test_tables_become_one_piece(chunks: list[list[bytes | None]]) -> None:
-    """A table with any number of chunks becomes one batch, even without rows."""
+    """A table with any number of chunks becomes one batch, even if it has no rows."""
     values = [value for chunk in chunks for value in chunk]
     batch = canonical(pa.table({"value": pa.chunked_array(chunks, pa.binary())}), NOW_US)
 
@@ -390,7 +390,7 @@ def test_payloads_are_measured_by_record(rows: list[tuple[Any, ...]]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 8, 9])
 def test_no_headers_are_valid_columns(count: int) -> None:
-    """The column of null headers, which is built without Arrow's builder, passes Arrow's validation at any length."""
+    """The column of null headers is built without Arrow's builder, but passes Arrow's validation at any length."""
     column = null_headers(count)
     column.validate(full=True)
 

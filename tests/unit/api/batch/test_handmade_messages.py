@@ -61,7 +61,7 @@ def test_an_array_of_times_and_no_keys_are_what_lists_are(
 def test_what_columns_cannot_hold_is_refused_as_by_arrow(
     values: list[bytes], keys: list[bytes], times: list[int]
 ) -> None:
-    """Records that a column cannot represent are refused as by Arrow's encoder, and the problem names the column."""
+    """Records that a column cannot represent are refused, as Arrow's encoder does, and the problem names the column."""
     with pytest.raises(ProblemError) as by_hand:
         encode_records(values, keys, times)
     with pytest.raises(ProblemError) as by_arrow:
@@ -83,7 +83,7 @@ def test_the_layout_does_not_depend_on_its_template() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"v" * 1000])
 def test_the_size_of_the_prefix_is_known_before_the_body(value: bytes) -> None:
-    """A caller can reserve the bytes before an Arrow body, whose number depends on no record."""
+    """A caller can reserve space before an Arrow body; its size does not depend on the records."""
     layout = MessageLayout(
         memoryview(record_batch([b"v"], [None], [1], [()], default_timestamp_us=0).serialize())
     )

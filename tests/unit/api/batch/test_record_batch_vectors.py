@@ -1,4 +1,4 @@
-"""The decoder, and a reader that is written from the page alone, agree with the list of record batch vectors."""
+"""The decoder and a reader written from the page alone agree with the list of record batch vectors."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_records_keep_their_offsets_and_times(codec: Codec, offsets: list[int]) 
 
 
 def test_a_batch_without_records_has_no_body_and_keeps_its_producer() -> None:
-    """An empty batch has 88 bytes, covers its offsets, and keeps the producer's fields if it must."""
+    """An empty batch has 88 bytes, covers its offsets, and keeps the producer's fields if required."""
     header, _ = source(Codec.ZSTD)
     data = encode_rewritten(Cover(header, 100, 103, 50, 1, keeps_producer=True), None, NO_ROWS)
     found = read_header(data)

@@ -113,7 +113,7 @@ def test_limits_count_stored_and_opened_bytes_apart() -> None:
     ],
 )
 def test_timestamps_keep_the_window(time_us: int, limits: ValidationLimits, accepted: bool) -> None:
-    """A timestamp at a bound of the window is accepted; a timestamp beyond it or outside the calendar is refused."""
+    """A timestamp at a limit of the window is accepted; a timestamp beyond it or outside the calendar is refused."""
     for raw in (batch(time_us), batch(NOW_US, time_us, NOW_US)):
         if accepted:
             validate_produced(memoryview(raw), limits, NOW_US)
@@ -209,7 +209,7 @@ WIDE: ValidationLimits = replace(LIMITS, decompressed_bytes_max=64 << 20)
 
 
 def headed(*counts: int) -> memoryview:
-    """Return a compressed batch whose records have the given number of empty headers each."""
+    """Return a compressed batch of records, each with the given number of empty headers."""
     headers = [[("", b"")] * count for count in counts]
     columns = record_batch([b""] * len(counts), headers=headers, default_timestamp_us=NOW_US)
     return memoryview(encode(columns, Codec.ZSTD).to_bytes())

@@ -1,4 +1,4 @@
-"""CloudEvents of all three modes become the same records; the problem of a malformed event names the event."""
+"""CloudEvents in all three modes become the same records; the problem of a malformed event names the event."""
 
 from __future__ import annotations
 
@@ -153,6 +153,6 @@ def test_attributes_in_headers_stay_what_they_are(sent: str, subject: str) -> No
 
 
 def test_a_content_type_that_is_no_utf_8() -> None:
-    """A content type that is not UTF-8 is refused, and the problem names it, as for an attribute."""
+    """A content type that is not UTF-8 is refused, and the problem names the header, as for an attribute."""
     with refuses("invalid_record", "datacontenttype"):
         parse_event_headers(IN_HEADERS, "text/\u00ff", b"")

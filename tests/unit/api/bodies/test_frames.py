@@ -84,7 +84,7 @@ def test_the_layout_is_two_lengths_meta_and_data() -> None:
     ],
 )
 def test_a_frame_that_does_not_fit_is_named(body: bytes, named: str) -> None:
-    """A body with wrong lengths in a frame, or one frame too many, is malformed, and the detail names the frame."""
+    """A body with wrong frame lengths or with one frame too many is malformed, and the detail names the frame."""
     with refuses("malformed_request", *named.split()):
         list(iterate_frames(body, 2))
 

@@ -129,7 +129,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed() -> None:
 
 @pytest.mark.parametrize(("session_ms", "interval_ms"), [(45_000, 5_000), (15_000, 5_000), (1_000, 333)])
 def test_members_send_three_heartbeats_a_session(session_ms: int, interval_ms: int) -> None:
-    """The heartbeat interval is a third of the session timeout, and five seconds at most."""
+    """The heartbeat interval is a third of the session timeout, but at most five seconds."""
     assert heartbeat_interval_ms(session_ms) == interval_ms
 
 
@@ -251,7 +251,7 @@ def test_a_reset_that_cannot_be_right_is_refused(members: dict[str, object], cod
 
 
 def large_commit(entries: list[dict[str, object]], **fields: object) -> bytes:
-    """Return the body of a commit that is decoded in slices."""
+    """Return the body of a commit that is large enough to be decoded in slices."""
     return msgspec.json.encode({"offsets": entries, **fields}).replace(b"[", b"[" + b" " * WHOLE_BYTES_MAX, 1)
 
 

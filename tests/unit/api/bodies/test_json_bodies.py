@@ -38,7 +38,7 @@ class Wheel(Request, frozen=True, kw_only=True):
 
 
 class Car(Request, frozen=True, kw_only=True):
-    """A struct with every kind of position that a path can name."""
+    """A struct with every kind of position that can occur in a path."""
 
     name: str
     wheels: list[Wheel] = []  # noqa: RUF012 - msgspec copies an empty default
@@ -136,7 +136,7 @@ def test_a_wrong_type_is_refused_with_path_value_and_what_is_allowed(
 def test_a_wrong_choice_is_refused_with_those_that_are_allowed(
     body: bytes, parameter: str, value: str, allowed: list[str]
 ) -> None:
-    """A value that is not among the choices is refused with its path, the value and the choices."""
+    """A value that is not one of the choices is refused, and the problem names its path, the value and the choices."""
     with pytest.raises(ProblemError) as refused:
         decode_request(Order, body)
     problem = refused.value

@@ -79,7 +79,7 @@ def test_slices_have_the_elements_of_the_body(
 @pytest.mark.parametrize("window_bytes", range(1, 7))
 @pytest.mark.parametrize("body", [b"[1,]", b"[,1]", b"[1,,2]", b'{"records":[1,]}', b"]", b"[1]]", b"[1"])
 def test_no_slice_hides_a_missing_element(body: bytes, window_bytes: int) -> None:
-    """A comma without an element, or a bracket too many or too few, is refused wherever a slice ends."""
+    """A missing element beside a comma, or an unbalanced bracket, is refused wherever a slice ends."""
     assert in_slices(body, window_bytes, plain=body[:1] != b"{") == "malformed_request"
 
 
@@ -162,7 +162,7 @@ LARGE = {
     ],
 )
 def test_a_refusal_names_the_place_in_the_body(body: bytes, code: str, data: dict[str, object]) -> None:
-    """A refusal of a record in a late slice has the path and the number of the record in the whole body."""
+    """The refusal of a record in a late slice contains the record's path and number in the whole body."""
     for mark, text in LARGE.items():
         body = body.replace(mark, text)
     with pytest.raises(ProblemError) as refused:
@@ -173,7 +173,7 @@ def test_a_refusal_names_the_place_in_the_body(body: bytes, code: str, data: dic
 
 
 def test_a_syntax_error_is_named_by_its_byte() -> None:
-    """The refusal of invalid JSON in a slice, and after the array, names the position in the whole body."""
+    """The refusal of invalid JSON in a slice, or after the array, names the position in the whole body."""
     for body in (b'[RECORDS{"value":"a";}]', b'{"records":[RECORDS{"value":"a"}];}'):
         text = body.replace(b"RECORDS", LARGE[b"RECORDS"])
         with pytest.raises(ProblemError) as refused:

@@ -144,7 +144,7 @@ def test_a_page_knows_the_type_of_its_items(cursor: str | None) -> None:
 
 
 def test_a_broker_that_is_gone_has_no_address() -> None:
-    """A stopped broker has no address and a state that shows the reason, and can still be cordoned."""
+    """A stopped broker has no address, its state shows the reason, and it can still be cordoned."""
     gone = BrokerDescription(id=3, address=None, state="gone", cordoned=True)
     text = msgspec.json.encode(gone)
 

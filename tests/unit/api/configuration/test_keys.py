@@ -36,7 +36,7 @@ def test_all_brokers_read_the_same_of_what_stands_in_a_partitions_record() -> No
 
 @pytest.mark.parametrize("key", KEYS.values(), ids=lambda key: key.name)
 def test_every_key_is_complete(key: ConfigKey) -> None:
-    """A key has a description, a default or a rule for it, and bounds or choices that include the default."""
+    """A key has a description, a default or a rule that computes it, and limits that include the default."""
     assert key.explanation.endswith(".")
     assert (key.default is None) == bool(key.default_rule)
     assert (ConfigScope.CLUSTER in key.scopes) == (key.dynamic and key.name not in {"cordoned", "draining"})

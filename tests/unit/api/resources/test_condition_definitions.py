@@ -37,7 +37,7 @@ def test_every_reason_says_what_it_means_and_what_to_do(type_: ConditionType) ->
 
 @TYPES
 def test_statuses_fit_the_polarity(type_: ConditionType) -> None:
-    """All reasons of a bad condition have the status True, and a good condition has reasons for True and for False."""
+    """All reasons of a bad condition have the status True; a good condition has reasons for True and for False."""
     statuses = [set(reason.statuses) for reason in type_.reasons]
     known = {"True", "False", "Unknown"}
 
@@ -56,7 +56,7 @@ def test_reasons_belong_to_kinds_that_have_the_condition(type_: ConditionType) -
 
 
 def test_a_reason_is_found_by_type_and_name() -> None:
-    """A reason is looked up by condition and name, because two conditions may use the same word."""
+    """A reason is looked up by condition and name, because two conditions may use the same name for a reason."""
     found = reason_of(ConditionName.READY, "ClusterNotFound")
 
     assert found is not None
@@ -74,5 +74,5 @@ def test_a_reason_is_found_by_type_and_name() -> None:
     ],
 )
 def test_a_condition_needs_attention_by_its_polarity(name: str, needing: set[str]) -> None:
-    """A good condition needs attention unless it is True, a bad condition if it is True, a neutral condition never."""
+    """Attention is needed if a good condition is not True or a bad condition is True, never for a neutral condition."""
     assert {status for status in ("True", "False", "Unknown") if needs_attention(name, status)} == needing

@@ -15,7 +15,7 @@ TOPIC: dict[str, Any] = {
 
 
 def test_fields_that_a_model_does_not_know_are_left_out() -> None:
-    """Unknown fields of a stored object, which a newer release has written, are ignored."""
+    """Unknown fields in a stored object, written by a newer release, are ignored."""
     newer = {**TOPIC, "spec": {"clusterRef": {"name": "main", "zone": 1}, "quota": {"bytes": 5}}, "more": 1}
     topic = Topic.parse(newer)
 

@@ -4,7 +4,7 @@ from fairlead_api.resources.schema_rules import Rule, RuleReason, kubernetes, ru
 
 
 def test_a_rule_is_written_with_the_words_of_a_schema() -> None:
-    """A rule is written in the schema with Kubernetes' names, and without a path if it applies to the field itself."""
+    """A rule in the schema has Kubernetes' field names, and no path if it applies to the field itself."""
     assert Rule("self > 0", "must be above zero").schema() == {
         "rule": "self > 0",
         "message": "must be above zero",

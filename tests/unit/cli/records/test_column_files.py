@@ -57,7 +57,7 @@ FORMATS = [".parquet", ".arrow", ".arrows"]
 
 
 def write(table: pa.Table, path: Path) -> Path:
-    """Write a table in the format that the suffix of the file name selects."""
+    """Write a table in the format indicated by the suffix of the file name."""
     if path.suffix == ".parquet":
         pq.write_table(table, path)
         return path

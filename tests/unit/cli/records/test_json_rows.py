@@ -29,7 +29,7 @@ SCHEMA = pa.schema({"text": pa.string(), "whole": pa.int64(), "real": pa.float64
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(ROWS)
 def test_every_row_reads_back_as_the_same_object(rows: list[dict[str, object]]) -> None:
-    """Names, nulls, numbers and any text are unchanged after conversion to JSON and back."""
+    """Names, nulls, numbers and arbitrary text are unchanged after conversion to JSON and back."""
     written = rows_as_json(pa.RecordBatch.from_pylist(rows, SCHEMA))
 
     assert [json.loads(row) for row in written.to_pylist()] == rows

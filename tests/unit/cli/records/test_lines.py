@@ -34,7 +34,7 @@ async def read_until_wrong(
 
 
 async def test_lines_are_whole_however_their_bytes_come() -> None:
-    """Lines are assembled from several pieces, with both kinds of line breaks, empty lines and no final line break."""
+    """Lines are assembled from several pieces, with either kind of line break, empty lines and no final line break."""
     pairs, wrong = await read_until_wrong(b"on", b"e\r", b"\ntwo\n\nth", b"ree")
 
     assert wrong is None
@@ -154,6 +154,6 @@ def test_a_key_is_the_bytes_that_were_typed() -> None:
 
 
 def test_json_that_nests_too_deeply_is_none() -> None:
-    """JSON that nests too deeply is refused, because a recursive parser could not read it."""
+    """JSON that is nested too deeply is refused, because a recursive parser could not read it."""
     with raises(FormatError, "JSON"):
         decoding(PLAIN, Encoding.JSON)(b"[" * 10**5 + b"]" * 10**5)

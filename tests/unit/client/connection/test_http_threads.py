@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-# The last result arrives just before the program ends. If programs did not wait for the threads of the HTTP client at
-# their exit, one of three programs would abort.
+# The last result arrives just before the program ends. If programs did not wait for the threads of the HTTP client when
+# they exit, one in three programs would abort.
 PROGRAM = """
 import asyncio
 from fairlead.errors import UnreachableError

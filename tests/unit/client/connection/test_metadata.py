@@ -100,7 +100,7 @@ async def test_a_missing_topic_is_reported_and_not_requested_again(
 async def test_a_broker_that_refuses_the_whole_call_for_one_name_is_asked_without_it(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """If a broker refuses the request because of one missing topic, the request is repeated without that topic."""
+    """If a broker refuses the request because of one missing topic, the request is retried without that topic."""
     broker.refuse(METADATA, "topic_not_found", topic="planes")
     with raises(TopicNotFoundError, "planes"):
         await metadata.topics(["flights", "planes"])
@@ -172,7 +172,7 @@ async def both(broker: ScriptedBroker, asked_first: ScriptedBroker) -> AsyncIter
 async def test_a_broker_that_is_cut_off_does_not_hide_what_others_know(
     broker: ScriptedBroker, asked_first: ScriptedBroker, both: MetadataCache
 ) -> None:
-    """If an isolated broker repeats wrong metadata, the client asks another broker, and prefers it from then on."""
+    """If an isolated broker keeps returning wrong metadata, the client asks another broker and then prefers it."""
     broker.leader_epoch = 2
     await both.topic("flights")
     assert both.picture.leader("flights", 0) == asked_first.url

@@ -120,7 +120,7 @@ async def test_calls_are_retried_by_kind(broker: ScriptedBroker, transport: Tran
 
 
 async def test_a_broker_that_goes_on_refusing_is_left(broker: ScriptedBroker, transport: Transport) -> None:
-    """After a refusal, the call is sent to another broker, which is tried first from then on."""
+    """After a refusal, the call is sent to another broker, which later calls try first."""
     async with type(broker)() as other:
         other.script("/v1/versions", good, good)
         broker.refuse("/v1/versions", "coordination_unavailable")

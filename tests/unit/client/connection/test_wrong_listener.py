@@ -99,7 +99,7 @@ async def refusal(address: str) -> FairleadError:
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_another_server_is_identified(serve: Serve, told: str, scheme: str) -> None:
-    """The error for the address of another server identifies the server by its answer to HTTP/2 without TLS."""
+    """The error for the address of another server identifies it by its answer to HTTP/2 without TLS."""
     async with listening(serve) as place:
         error = await refusal(f"{scheme}://{place}")
 
@@ -169,7 +169,7 @@ async def test_other_servers_of_http2_are_identified(broker: ScriptedBroker, ans
 
 
 async def test_the_listener_of_the_brokers_is_identified(broker: ScriptedBroker) -> None:
-    """The error for the address of a peer listener, which refuses clients, says that brokers call each other there."""
+    """The error for the address of a peer listener, which refuses clients, says that only brokers call it."""
     broker.refuse("/v1/topics", "peer_refused")
 
     error = await refusal(broker.url)

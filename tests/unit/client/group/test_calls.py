@@ -79,7 +79,7 @@ async def test_the_coordinator_is_followed_and_kept(
 async def test_brokers_that_name_each_other_end_the_attempt(
     calls: GroupCalls, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
-    """Brokers that name each other as the coordinator end the attempt, because the group is being moved."""
+    """If brokers name each other as the coordinator, the attempt ends, because the group is being moved."""
     broker.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=other.url)
     other.refuse(MEMBER, *["not_coordinator"] * HOPS_MAX, address=broker.url)
     with pytest.raises(NotCoordinatorError):

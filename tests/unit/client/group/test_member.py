@@ -172,7 +172,7 @@ def test_heartbeats_come_at_the_interval_and_say_only_what_changed(member: Drive
 
 
 def test_an_assignment_is_confirmed_even_if_it_changed_nothing(member: Driven) -> None:
-    """An assignment without a change is also confirmed, because a new coordinator repeats it until the confirmation."""
+    """An unchanged assignment is also confirmed, because a new coordinator repeats it until it is confirmed."""
     member.beat()
     assert member.answer(3, 0, 1) == []
 
@@ -287,7 +287,7 @@ def test_after_a_lost_answer_all_fields_are_sent_again(member: Driven) -> None:
     "code", ["not_coordinator", "coordination_unavailable", "shutting_down", "overloaded", "internal"]
 )
 def test_a_coordinator_that_moves_or_is_away_takes_nothing_from_the_member(member: Driven, code: str) -> None:
-    """A member keeps its partitions while its coordinator moves or fails, and retries after ever longer pauses."""
+    """A member keeps its partitions while its coordinator moves or fails, and retries after increasing pauses."""
     pauses = []
     for _ in range(6):
         member.beat()
@@ -334,7 +334,7 @@ def test_a_fenced_member_drops_everything_and_joins_again_at_once(member: Driven
 
 
 def test_a_member_fenced_while_it_joins_pauses(joining: Driven) -> None:
-    """A member that is fenced while it joins waits before it retries, so that there is no tight loop."""
+    """A member that is fenced while it joins waits before it retries, which prevents a tight loop."""
     joining.refuse(refusal("member_fenced"))
 
     assert joining.member.deadline == joining.now + 0.1

@@ -179,7 +179,7 @@ async def test_a_program_that_blocks_the_loop_is_reported(
     await until(lambda: consumer.assignment == {PLACE})
 
     def was_logged() -> bool:
-        """Block the event loop once more, and return whether the block was logged."""
+        """Block the event loop once more, and return whether this was logged."""
         Event().wait(0.5)
         return any("the event loop was blocked" in record.message for record in caplog.records)
 

@@ -222,7 +222,7 @@ def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulato
 
 
 def test_headers_stand_at_their_records(accumulator: Accumulator, append: Append) -> None:
-    """Headers of a batch are stored by the position of the record, and are null for a record without headers."""
+    """The headers of a batch are stored by record position, and are null for records without headers."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)

@@ -121,7 +121,7 @@ def test_batches_behind_one_that_is_cut_have_new_numbers(sequences: PartitionSeq
 
 
 def test_a_doubtful_batch_is_cleared_up_by_the_next(sequences: PartitionSequences) -> None:
-    """The acknowledgement of a later batch, but not that of an earlier one, proves that a batch in doubt is stored."""
+    """The acknowledgement of a later batch, but not of an earlier one, proves that a batch in doubt is stored."""
     stamps = [sequences.stamp(1) for _ in range(3)]
     sequences.given_up(2, stamps[1], 1, CAUSE, doubtful=True)
     sequences.acknowledged(1)

@@ -70,7 +70,7 @@ def _queue(producer: Producer, partition: int) -> PartitionQueue:
 
 
 def _waits(producer: Producer, partition: int) -> bool:
-    """Return whether all batches of a partition wait to be sent again."""
+    """Return whether all batches of a partition are waiting to be sent again."""
     queue = _queue(producer, partition)
     return bool(queue.closed) and not queue.in_flight
 
@@ -179,7 +179,7 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_where_the_batch_before_expires(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock
 ) -> None:
-    """A batch that may be stored is not sent again under a new id after the partition forgot the producer."""
+    """A batch that may be stored is not sent again under a new id after the partition has forgotten the producer."""
     both, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
 

@@ -17,7 +17,7 @@ def test_the_payload_follows_from_what_the_batch_became() -> None:
 
 @pytest.mark.parametrize(("encoded", "limit"), [(900, 1000), (0, 64 * 2**20), (5000, 2 * OVERHEAD_BYTES - 1)])
 def test_a_limit_that_says_nothing_halves_the_batch(encoded: int, limit: int) -> None:
-    """A batch is halved if it was refused by a limit on a different size, such as the decompressed size."""
+    """A batch is halved if the exceeded limit applies to a different size, such as the decompressed size."""
     assert fitting_bytes(1001, encoded, limit) == 500
     assert fitting_bytes(1, encoded, limit) == 1
 

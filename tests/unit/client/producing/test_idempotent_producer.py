@@ -404,7 +404,7 @@ async def test_a_named_producer_stops_where_it_would_need_another_epoch(broker: 
 async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -> None:
     """If the request for a producer id is refused, the waiting records fail.
 
-    The next records of the producer repeat the request for an id.
+    The producer's next records cause another request for an id.
     """
     broker.refuse(PRODUCERS, "forbidden")
     async with Producer(broker.url) as producer:
@@ -414,7 +414,7 @@ async def test_an_id_that_is_refused_fails_the_records(broker: ScriptedBroker) -
 
 
 async def test_an_id_that_cannot_be_had_now_is_waited_for(broker: ScriptedBroker) -> None:
-    """If no producer id is available, the producer waits until the delivery timeout, whose error names the cause."""
+    """If no producer id is available, the producer waits until the delivery timeout; the error names the cause."""
     broker.refuse(PRODUCERS, *["coordination_unavailable"] * 500)
     async with Producer(broker.url, retry_timeout="50ms", delivery_timeout="300ms") as producer:
         with raises(DeliveryTimeoutError, "coordination_unavailable"):

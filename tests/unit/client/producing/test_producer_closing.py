@@ -70,7 +70,7 @@ async def test_an_aborted_producer_sends_nothing_more(broker: ScriptedBroker) ->
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:
-        """Hold the request until the producer is aborted."""
+        """Delay the request until the producer is aborted."""
         await released.wait()
 
     broker.script(PRODUCE, hold)
@@ -125,7 +125,7 @@ async def test_an_abort_does_not_cut_a_blocking_close_off(broker: ScriptedBroker
     released = asyncio.Event()
 
     async def hold(_: Received) -> None:
-        """Hold the produce request until the abort has returned."""
+        """Delay the produce request until the abort has returned."""
         await released.wait()
 
     broker.script(PRODUCE, hold)

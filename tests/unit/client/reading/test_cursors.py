@@ -64,7 +64,7 @@ def test_a_partition_is_not_fetched_beyond_its_stop() -> None:
 
 
 def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> None:
-    """A partition that occupies its share of the buffer is not fetched, which leaves space for other partitions."""
+    """A partition that fills its share of the buffer is not fetched, which leaves space for other partitions."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"x" * 50), 20)
 

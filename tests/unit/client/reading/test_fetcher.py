@@ -330,7 +330,7 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
         return replies.fetched((0, 1, replies.stored([b"a"], 0)))
 
     async def park(received: Received) -> Reply | None:
-        """Hold the poll until the test releases it."""
+        """Delay the answer to the poll until the test allows it."""
         await parked.wait()
         return None
 

@@ -1,4 +1,4 @@
-"""Contents of records as people see them: nothing that a browser would hide or turn around stays in the text."""
+"""Contents of records as text for people: no character that a browser would hide or reorder remains in the text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE = [
 
 @given(st.binary(max_size=200) | st.text().map(lambda text: text.encode(errors="replace")))
 def test_plain_runs_have_no_special_character(data: bytes) -> None:
-    """Plain runs contain no control character, no direction and no broken byte; the rest of the text is kept."""
+    """Plain runs contain no control character, direction mark or invalid byte; the rest of the text is kept."""
     found = runs(data)
     plain = "".join(run.text for run in found if not run.is_special)
 
@@ -44,7 +44,7 @@ def test_plain_runs_have_no_special_character(data: bytes) -> None:
 
 @pytest.mark.parametrize("character", HOSTILE)
 def test_a_special_character_has_a_name(character: str) -> None:
-    """A character that a browser does not show as itself is a mark between the texts around it."""
+    """A character that a browser does not show as such is shown as a mark between the surrounding texts."""
     found = runs(f"a{character}b".encode())
 
     assert [run.is_special for run in found] == [False, True, False]
@@ -52,7 +52,7 @@ def test_a_special_character_has_a_name(character: str) -> None:
 
 
 def test_broken_bytes_and_heaps_of_accents_are_marks() -> None:
-    """Bytes that are not UTF-8 are marked one by one, and accents beyond the fourth do not cover other lines."""
+    """Bytes that are not UTF-8 are marked one by one, and more than four accents on a letter are also marked."""
     assert [(run.text, run.is_special) for run in runs(b"\xc3(\xff\xfe")] == [
         ("C3", True),
         ("(", False),
@@ -62,7 +62,7 @@ def test_broken_bytes_and_heaps_of_accents_are_marks() -> None:
 
 
 def test_bytes_are_text_or_hexadecimal() -> None:
-    """UTF-8 cut in the middle of a character is text; control characters are not."""
+    """UTF-8 that ends in the middle of a character counts as text; control characters do not."""
     assert is_text("naïve".encode()[:3])
     assert not is_text(b"\xff\xfe\x00")
     assert not is_text(b"a\x00")
@@ -72,7 +72,7 @@ def test_bytes_are_text_or_hexadecimal() -> None:
 
 
 def test_a_tree_keeps_what_was_written() -> None:
-    """Repeated names, long numbers and their digits are kept; what is not JSON has no tree."""
+    """Repeated names, long numbers and their digits are kept; content that is not JSON has no tree."""
     found = tree(b'{"n": 123456789012345678901234567890, "n": 1.10, "b": [true, null, {}]}')
 
     assert found is not None
@@ -85,7 +85,7 @@ def test_a_tree_keeps_what_was_written() -> None:
 
 @pytest.mark.parametrize("document", [b"[" * 200 + b"]" * 200, b"[" + b"1," * 9999 + b"1]"])
 def test_a_tree_is_limited(document: bytes) -> None:
-    """A deep or long document has a tree of a limited size, which says how much is left out."""
+    """A deep or long document has a tree of a limited size, which states how much is omitted."""
     found = tree(document)
 
     def nodes(node: Node) -> list[Node]:
@@ -97,7 +97,7 @@ def test_a_tree_is_limited(document: bytes) -> None:
 
 
 def test_events_are_found_in_both_modes() -> None:
-    """The binary mode has attributes in headers, the structured mode in the value; other records are no events."""
+    """An event has attributes in headers (binary) or in the value (structured); other records are no events."""
     binary = cloud_event(
         [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("content-type", b"text/plain")], b"hi"
     )

@@ -1,4 +1,4 @@
-"""Filters of records on columns: they choose what a reader that looks at every record would choose."""
+"""Filters on record columns: they choose the same records as a reader that looks at every record."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DOCUMENTS = st.recursive(
 
 
 def chosen(wanted: RecordFilter, batch: pa.RecordBatch = BATCH) -> list[int]:
-    """Return the offsets of the rows that fit."""
+    """Return the offsets of the rows that match."""
     return [int(each) for each in wanted.compiled()(batch).column("offset").to_pylist() if each is not None]
 
 
@@ -70,12 +70,12 @@ def chosen(wanted: RecordFilter, batch: pa.RecordBatch = BATCH) -> list[int]:
 def test_a_filter_chooses_rows_by_the_columns(
     field: Field, kind: Match, text: str, offsets: list[int]
 ) -> None:
-    """Text, RE2 patterns and JSON paths are found in key, value and headers; null never fits."""
+    """Text, RE2 patterns and JSON paths are found in key, value and headers; null never matches."""
     assert chosen(RecordFilter(field=field, kind=kind, text=text)) == offsets
 
 
 def test_a_key_is_compared_as_a_whole() -> None:
-    """A search by key finds only records with this key, and a filter restricts it further."""
+    """A search by key finds only records with this key, and a filter restricts the result further."""
     assert chosen(RecordFilter(key=b"paid")) == [4]
     assert chosen(RecordFilter(key=b"")) == [3]
     assert chosen(RecordFilter(key=b"a", text="Ann")) == [0]
@@ -96,13 +96,13 @@ def test_a_key_is_compared_as_a_whole() -> None:
     ],
 )
 def test_a_filter_that_is_not_valid_is_refused(field: Field, kind: Match, text: str) -> None:
-    """An expression that is not valid, or would need much memory, is refused before anything is read."""
+    """An invalid expression, or one that would need too much memory, is refused before anything is read."""
     with pytest.raises(FilterError):
         RecordFilter(field=field, kind=kind, text=text).compiled()
 
 
 def test_a_pattern_takes_linear_time() -> None:
-    """A pattern on which engines with backtracking would run for years ends at once."""
+    """A pattern that would take a backtracking engine years is evaluated at once."""
     values = pa.array([b"a" * 10_000 + b"!"] * 20, pa.binary())
     batch = pa.RecordBatch.from_arrays([pa.array(range(20)), values], names=["offset", "value"])
 
@@ -115,7 +115,7 @@ def test_a_pattern_takes_linear_time() -> None:
     st.text(max_size=9),
 )
 def test_a_text_is_found_as_it_is_written(text: str, before: str, after: str) -> None:
-    """A text with signs of patterns, or of any language, is found exactly where it is."""
+    """A text with pattern characters, or in any language, is found exactly where it occurs."""
     values = pa.array([(before + text + after).encode(), (before + after).encode()], pa.binary())
     batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), values], names=["offset", "value"])
 
@@ -127,7 +127,7 @@ def test_a_text_is_found_as_it_is_written(text: str, before: str, after: str) ->
 def test_the_pattern_of_a_path_leaves_out_no_document(
     document: object, is_ascii: bool, data: st.DataObject
 ) -> None:
-    """A path to any value of a document, compared with that value, finds the document however it is written."""
+    """A path to any value in a document, compared with that value, finds the document however it is formatted."""
     steps, value = [], document
     while isinstance(value, dict | list) and value and data.draw(st.booleans()):
         step = data.draw(st.sampled_from(list(value) if isinstance(value, dict) else range(len(value))))

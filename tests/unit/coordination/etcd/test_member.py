@@ -23,5 +23,5 @@ from fairlead_broker.coordination.etcd.member import is_sound
     ],
 )
 def test_releases_with_known_faults_are_recognised(version: str, sound: bool) -> None:
-    """An etcd release with known faults is recognised by its series, and an unknown version counts as good."""
+    """An etcd release with known faults is recognised by its series, and an unknown version is accepted."""
     assert is_sound(version) is sound

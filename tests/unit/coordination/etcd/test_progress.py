@@ -18,7 +18,7 @@ def begun(silence_seconds: float = 3.0) -> ProgressRequests:
 
 
 def test_a_quiet_stream_is_asked_after_a_silence() -> None:
-    """A stream requests progress when no event has arrived for the silence time, which each event starts again."""
+    """A stream requests progress if no event has arrived for the silence time, which each event restarts."""
     progress = begun()
     first = progress.due_at()
     progress.on_response(102.0)
@@ -73,7 +73,7 @@ def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
 
 
 def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
-    """A reader's request without an answer is repeated after growing pauses, as happens while a watch catches up."""
+    """A reader's request without an answer is repeated at increasing intervals, as while a watch catches up."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, pauses = 100.0, []
@@ -102,7 +102,7 @@ def test_answers_left_out_delay_a_wish_but_do_not_lose_it() -> None:
 
 
 def test_requests_without_an_answer_are_not_waited_for() -> None:
-    """Unanswered progress requests are given up, so that a reader's repeated request is fulfilled soon."""
+    """The watch stops waiting for unanswered requests, so that a reader's repeated request is fulfilled soon."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, caught_up, wished_at = 100.0, 104.0, 100.0

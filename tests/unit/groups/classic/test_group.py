@@ -1,4 +1,4 @@
-"""The classic protocol of groups: events in, replies and changes out, by Kafka's cases."""
+"""The classic protocol of groups, according to Kafka's cases: events come in, replies and changes go out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Driven:
                 self.take(self.group.stored(turn.change))
 
     def join(self, member_id: str = "", **fields: object) -> int:
-        """Join; return the token."""
+        """Join, and return the token."""
         self.numbers += 1
         given = {
             "new_id": f"m{self.numbers}",
@@ -66,7 +66,7 @@ class Driven:
         return self.numbers
 
     def sync(self, joined: Joined, **assignments: bytes) -> int:
-        """Sync; return the token."""
+        """Sync, and return the token."""
         self.numbers += 1
         event = Sync(
             token=self.numbers,
@@ -107,7 +107,7 @@ class Driven:
         return reply
 
     def stable(self, members: int = 2) -> list[Joined]:
-        """Bring the group into a generation with members; the first is the leader."""
+        """Bring the group into a generation with members, the first of which is the leader."""
         first = self.joined(self.join())
         tokens = [self.join() for _ in range(members - 1)]
         tokens = [self.join(first.member_id), *tokens]
@@ -120,7 +120,7 @@ class Driven:
 
 
 def test_the_leader_assigns_and_every_member_gets_its_part() -> None:
-    """Members wait for each other, the leader learns of all, and all get what it assigned once it is stored."""
+    """Members wait for each other; the leader learns of all members, and all get their assignments once stored."""
     driven = Driven()
     first = driven.joined(driven.join())
     second = driven.join()
@@ -143,7 +143,7 @@ def test_the_leader_assigns_and_every_member_gets_its_part() -> None:
 
 
 def test_a_member_without_an_id_joins_with_the_one_it_is_given() -> None:
-    """From JoinGroup 4 on, an id is given out first, and is forgotten after the session timeout."""
+    """From JoinGroup 4 on, a member first gets an id, which is forgotten after the session timeout."""
     driven = Driven()
 
     asked = driven.join(needs_known_id=True)
@@ -159,7 +159,7 @@ def test_a_member_without_an_id_joins_with_the_one_it_is_given() -> None:
 
 
 def test_a_pending_member_may_leave() -> None:
-    """A member that has an id and leaves before it joins does not delay the others."""
+    """A member that has an id and leaves before it joins does not delay the other members."""
     driven = Driven()
     driven.join(needs_known_id=True)
     waiting = driven.join()
@@ -181,7 +181,7 @@ def test_a_pending_member_may_leave() -> None:
     ],
 )
 def test_a_join_that_does_not_fit_is_refused(fields: dict[str, object], refusal: Refusal) -> None:
-    """Joins with other assignors, of other kinds, with bad timeouts or unknown ids change nothing."""
+    """Joins with a different assignor or kind, an invalid timeout or an unknown id change nothing."""
     driven = Driven()
     driven.stable()
 
@@ -190,7 +190,7 @@ def test_a_join_that_does_not_fit_is_refused(fields: dict[str, object], refusal:
 
 
 def test_a_repeated_join_gets_the_current_generation_and_a_leaders_rebalances() -> None:
-    """A follower whose reply was lost continues; the leader's join, or other subscriptions, begin a rebalance."""
+    """A follower whose reply was lost continues; a join of the leader, or new subscriptions, begin a rebalance."""
     driven = Driven()
     leader, follower = driven.stable()
 
@@ -206,7 +206,7 @@ def test_a_repeated_join_gets_the_current_generation_and_a_leaders_rebalances() 
 
 
 def test_a_repeated_join_ends_the_join_that_waits() -> None:
-    """A member that joins again while its join waits gets the reply to the last join only."""
+    """A member that joins again while its join waits gets a reply to its last join only."""
     driven = Driven()
     leader, follower = driven.stable()
     first, second = driven.join(leader.member_id), driven.join(leader.member_id)
@@ -219,7 +219,7 @@ def test_a_repeated_join_ends_the_join_that_waits() -> None:
 
 
 def test_a_silent_member_is_removed_and_the_group_of_none_is_deleted() -> None:
-    """A member that sends nothing is out after its session; the records of an empty group are deleted."""
+    """A silent member is removed after its session; the records of an empty group are deleted."""
     driven = Driven()
     leader, follower = driven.stable()
     driven.now = 6
@@ -237,7 +237,7 @@ def test_a_silent_member_is_removed_and_the_group_of_none_is_deleted() -> None:
 
 
 def test_a_rebalance_does_not_wait_for_ever() -> None:
-    """Members that do not join within the longest rebalance timeout are out; so are members that do not sync."""
+    """Members that do not join within the longest rebalance timeout, or do not sync, are removed."""
     driven = Driven()
     leader, follower = driven.stable()
     driven.join(leader.member_id)
@@ -265,7 +265,7 @@ def test_a_rebalance_does_not_wait_for_ever() -> None:
 
 
 def test_an_assignment_that_is_not_stored_begins_a_rebalance() -> None:
-    """Members that wait for an assignment hear that the coordinator could not store it."""
+    """Members that wait for an assignment are notified if the coordinator could not store it."""
     driven = Driven(stores=False)
     leader = driven.joined(driven.join())
     waiting = driven.sync(leader, **{leader.member_id: b"a"})
@@ -293,7 +293,7 @@ def test_a_deletion_that_is_not_stored_is_repeated() -> None:
 
 
 def test_a_group_that_was_never_stored_deletes_nothing() -> None:
-    """A group that empties before its first assignment is stored needs no change after the failed write."""
+    """A group that becomes empty before its first assignment is stored needs no change after the failed write."""
     driven = Driven(stores=False)
     leader = driven.joined(driven.join())
     driven.sync(leader)
@@ -307,7 +307,7 @@ def test_a_group_that_was_never_stored_deletes_nothing() -> None:
 
 
 def test_a_change_waits_for_the_one_before() -> None:
-    """A group that empties while its assignment is being stored deletes its records afterwards."""
+    """A group that becomes empty while its assignment is being stored deletes its records afterwards."""
     driven = Driven(stores=False)
     leader = driven.joined(driven.join())
     driven.sync(leader)
@@ -322,7 +322,7 @@ def test_a_change_waits_for_the_one_before() -> None:
 
 
 def test_a_static_member_comes_back_without_a_rebalance() -> None:
-    """The next process of a static member takes its place and assignment, and the former one is fenced."""
+    """The next process of a static member takes over its place and assignment, and the previous process is fenced."""
     driven = Driven()
     first = driven.joined(driven.join(instance_id="i"))
     driven.sync(first, **{first.member_id: b"mine"})
@@ -342,7 +342,7 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
 
 
 def test_a_static_member_that_waits_is_replaced() -> None:
-    """A join of a static member that waits is refused when the next process joins."""
+    """The waiting join of a static member is refused when its next process joins."""
     driven = Driven()
     driven.join()
     waiting = driven.join(instance_id="i")
@@ -364,7 +364,7 @@ def test_static_members_keep_their_place_in_a_rebalance_that_they_miss() -> None
 
 
 def test_commits_are_checked_against_the_generation() -> None:
-    """Only members of the current generation commit, and not between their join and their assignment."""
+    """Members commit only in the current generation, and not between a join and the assignment that follows."""
     driven = Driven()
     [leader] = driven.stable(1)
     check = driven.group.commit_refusal
@@ -377,7 +377,7 @@ def test_commits_are_checked_against_the_generation() -> None:
 
 
 def test_syncs_and_heartbeats_of_other_generations_are_refused() -> None:
-    """A former generation and another assignor are refused."""
+    """A previous generation and a different assignor are refused."""
     driven = Driven()
     [leader] = driven.stable(1)
     sync = Sync(token="s", member_id=leader.member_id, instance_id=None, generation=9, assignments={})
@@ -398,7 +398,7 @@ def test_syncs_and_heartbeats_of_other_generations_are_refused() -> None:
 
 
 def test_the_first_join_of_an_empty_group_waits_for_more_members() -> None:
-    """The initial delay is extended by each member, within the rebalance timeout."""
+    """Each member extends the initial delay, within the rebalance timeout."""
     driven = Driven(ClassicGroup(initial_delay_seconds=3))
     first = driven.join()
     driven.pass_time(2)
@@ -412,7 +412,7 @@ def test_the_first_join_of_an_empty_group_waits_for_more_members() -> None:
 
 
 def test_a_stable_group_survives_its_coordinator() -> None:
-    """A stable group continues in its generation with full sessions; members without a group record join again."""
+    """A stable group continues in its generation with full sessions; without a group record, members join again."""
     driven = Driven()
     leader, follower = driven.stable()
     change = driven.changes[-1]
@@ -434,7 +434,7 @@ def test_a_stable_group_survives_its_coordinator() -> None:
     )
 )
 def test_no_order_of_events_breaks_a_group(events: list[tuple[str, int]]) -> None:
-    """Every event is answered or waits, generations only grow, and each partition has at most one owner."""
+    """Every event is answered or waits, generations only increase, and each partition has at most one owner."""
     driven = Driven()
     generation = 0
     for kind, number in events:
@@ -460,7 +460,7 @@ def test_no_order_of_events_breaks_a_group(events: list[tuple[str, int]]) -> Non
         if driven.group.state is State.STABLE:
             owned = [each.assignment for each in driven.group.members.values() if each.assignment]
             assert len(owned) == len(set(owned))
-        # Without members, a rebalance waits only for members that have an id and have yet to join.
+        # Without members, a rebalance waits only for members that have an id and have not joined yet.
         is_left = not driven.group.members and not (
             driven.group.pending and driven.group.state is State.PREPARING
         )

@@ -1,4 +1,4 @@
-"""The error of each problem for Kafka's clients."""
+"""The error that Kafka's clients get for each problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead_broker.kafka.protocol.errors import ERRORS, FAMILY_ERRORS, Family,
 
 
 def test_every_problem_has_an_error() -> None:
-    """The table covers exactly the catalogue, and families differ only in problems of the catalogue."""
+    """The table covers exactly the catalogue, and the families' own entries are problems of the catalogue."""
     assert ERRORS.keys() == CATALOGUE.keys()
     for errors in FAMILY_ERRORS.values():
         assert errors.keys() <= CATALOGUE.keys()

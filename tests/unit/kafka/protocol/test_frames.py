@@ -1,4 +1,4 @@
-"""Frames of Kafka's protocol: split from any pieces of bytes, and refused before anything is allocated for them."""
+"""Frames of Kafka's protocol are split from pieces of any size, and bad frames are refused before any allocation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def frames_in(*pieces: bytes) -> list[Frame]:
 def test_frames_do_not_depend_on_the_pieces_in_which_bytes_arrive(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
-    """Every body arrives whole and in order, however the bytes are divided."""
+    """Every body arrives complete and in order, however the bytes are divided."""
     stream = b"".join(framed(METADATA_12 + body) for body in bodies)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -63,7 +63,7 @@ def test_the_body_begins_after_client_id_and_tagged_fields() -> None:
     [(3, 13, True), (3, 14, False), (3, -1, False), (999, 0, False), (18, 100, False)],
 )
 def test_apis_and_versions_outside_the_table_are_named(key: int, version: int, known: bool) -> None:
-    """A frame of an API or version that is not answered has no API, and its header is read all the same."""
+    """A frame of an unsupported API or version has no API, but its header is still read."""
     [frame] = frames_in(framed(struct.pack(">hhih", key, version, 5, -1) + b"\0" * 20))
 
     assert (frame.api is not None) is known
@@ -84,7 +84,7 @@ def test_apis_and_versions_outside_the_table_are_named(key: int, version: int, k
     ],
 )
 def test_a_size_that_is_not_allowed_is_refused_from_eight_bytes(start: bytes) -> None:
-    """HTTP, TLS, negative and excessive sizes are refused as soon as the size and the API have arrived."""
+    """HTTP, TLS, and negative or excessive sizes are refused as soon as the size and the API have arrived."""
     reader = FrameReader(PRODUCE_BYTES_MAX)
     reader.feed(start[:8])
 
@@ -103,6 +103,6 @@ def test_a_size_that_is_not_allowed_is_refused_from_eight_bytes(start: bytes) ->
     ],
 )
 def test_a_header_with_hostile_lengths_is_refused(request_bytes: bytes) -> None:
-    """Lengths beyond the request, too many tagged fields and an early end are refused."""
+    """Lengths beyond the request, too many tagged fields and a premature end are refused."""
     with pytest.raises(UndecodableError):
         frames_in(framed(request_bytes))

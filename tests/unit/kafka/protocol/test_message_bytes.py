@@ -1,4 +1,4 @@
-"""The library's messages against a second library, which was generated from Kafka's definitions by others."""
+"""The library's messages, compared with a second library that was generated independently from Kafka's definitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def second_library(api: Api, version: int, kind: str) -> tuple[Any, Any]:
 @KINDS
 @SERVED
 def test_both_libraries_mean_the_same_bytes(api: Api, kind: str) -> None:
-    """Filled messages have the same bytes in both libraries, and requests come back with their values."""
+    """Filled messages have the same bytes in both libraries, and requests are decoded to their original values."""
     message = MESSAGES[api.key][kind == "response"]
 
     @settings(max_examples=30)
@@ -44,7 +44,7 @@ def test_both_libraries_mean_the_same_bytes(api: Api, kind: str) -> None:
         write(rewritten, entity)
 
         assert (size, rewritten.getvalue()) == (len(written), written)
-        # The broker reads no responses.
+        # The broker does not read responses.
         if kind == "request":
             assert values_of(message.decode(written, version=version), message.json, version) == values
 

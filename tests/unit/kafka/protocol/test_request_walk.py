@@ -1,4 +1,4 @@
-"""Bounds of requests, on filled requests of every served API and version, and on hostile ones."""
+"""Limits of requests, tested with filled and hostile requests of every served API and version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafka_messages import filled, message_of
 SERVED = [(api.key, version) for api in APIS.values() for version in range(api.first, api.last + 1)]
 ELEMENTS_MAX = 1_000
 ONE_TAG = b"\x01\x00\x00"
-"""Tagged fields: one, of tag 0, without bytes."""
+"""Tagged fields: a single field with tag 0 and no bytes."""
 
 
 def shape(key: ApiKey, version: int) -> RequestShape:
@@ -32,7 +32,7 @@ def shape(key: ApiKey, version: int) -> RequestShape:
 
 @given(st.data())
 def test_every_request_is_walked_to_its_end(data: st.DataObject) -> None:
-    """A request with any values is accepted, and refused when its last byte or any more of it is missing."""
+    """A request with any values is accepted, and is refused if one or more bytes at its end are missing."""
     key, version = data.draw(st.sampled_from(SERVED))
     kind = MESSAGES[key][0]
     body = bytes(message_of(kind, version, data.draw(filled(kind.json, version))).encode(version=version))
@@ -46,7 +46,7 @@ def test_every_request_is_walked_to_its_end(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_no_length_is_believed(data: st.DataObject) -> None:
-    """Bytes of a request that become the largest length have the request refused, and take no memory."""
+    """If bytes of a request are replaced by the largest length, the request is refused without allocating memory."""
     key, version = data.draw(st.sampled_from(SERVED))
     kind = MESSAGES[key][0]
     body = bytes(message_of(kind, version, data.draw(filled(kind.json, version))).encode(version=version))
@@ -66,7 +66,7 @@ def test_no_length_is_believed(data: st.DataObject) -> None:
 
 
 def test_elements_are_limited_together() -> None:
-    """The elements of all arrays of a request count, whatever their type."""
+    """The elements of all arrays in a request are counted, whatever their type."""
     # Five topics without a leader epoch, each with an array of ten numbers.
     partitions = struct.pack(">i", 10) + bytes(40)
     body = struct.pack(">h", 0) + struct.pack(">i", 5) + (struct.pack(">h", 0) + partitions) * 5
@@ -104,7 +104,7 @@ def test_elements_are_limited_together() -> None:
     ids=["too many", "repeated", "descending", "known, too short", "truncated", "no number"],
 )
 def test_malformed_tagged_fields_are_refused(tags: bytes) -> None:
-    """Tagged fields are few, in ascending order, and of the size that they declare."""
+    """Tagged fields must be few, in ascending order, and of the size that they declare."""
     definition = {
         "flexibleVersions": "0+",
         "fields": [{"name": "id", "type": "int32", "versions": "0+", "tag": 0, "taggedVersions": "0+"}],
@@ -116,7 +116,7 @@ def test_malformed_tagged_fields_are_refused(tags: bytes) -> None:
 
 
 def test_tagged_fields_in_a_large_request_are_limited() -> None:
-    """The library copies the rest of a request for each structure with tagged fields, so that these are limited."""
+    """Structures with tagged fields are limited, because the library copies the rest of the request for each one."""
     definition = {
         "flexibleVersions": "0+",
         "fields": [

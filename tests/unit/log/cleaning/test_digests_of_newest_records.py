@@ -1,4 +1,4 @@
-"""The digest over the newest records of a log, which cleaning leaves unchanged and every other change changes."""
+"""The digest of the newest records of a log: cleaning leaves it unchanged, and every other change changes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batches(tmp_path: Path) -> KeyedBatches:
 
 
 def test_cleaning_leaves_the_digest_unchanged(batches: KeyedBatches) -> None:
-    """A log has the same digest before and after rounds that drop records and tombstones, whatever the seed is."""
+    """A log has the same digest before and after rounds that drop records and tombstones, for any seed."""
     log = batches.log
     random_history(batches, random.Random(3), 80, keys=12)
     roll(log)
@@ -45,7 +45,7 @@ def test_cleaning_leaves_the_digest_unchanged(batches: KeyedBatches) -> None:
 
 
 def test_every_part_of_a_record_counts(batches: KeyedBatches) -> None:
-    """A key, a value, headers, a time or an offset that differs changes the digest; a deleted key does not count."""
+    """A different key, value, header, time or offset changes the digest; a deleted key does not count."""
     log, found = batches.log, []
     for rows, headers in (
         ([(b"a", b"1"), (b"b", b"1")], False),
@@ -64,7 +64,7 @@ def test_every_part_of_a_record_counts(batches: KeyedBatches) -> None:
 def test_damage_and_too_many_keys_are_reported(
     batches: KeyedBatches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A changed bit is reported with its offset, and keys that do not fit the memory end the digest."""
+    """A changed bit is reported with its offset, and the digest ends with an error if the keys exceed the memory."""
     log = batches.log
     for number in range(3):
         batches.append([(b"k%d" % number, b"x" * 100)])

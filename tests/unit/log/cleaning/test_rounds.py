@@ -1,4 +1,4 @@
-"""Rounds of cleaning on real logs: what readers see stays the same, but for records that a newer one replaces."""
+"""Rounds of cleaning on real logs: readers see the same records, except for records that a newer one replaces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def box(tmp_path: Path) -> LogBox:
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.scenario) for seed in range(2, 40))]
 )
 def test_the_newest_record_of_each_key_stays_with_its_offset_and_time(box: LogBox, seed: int) -> None:
-    """After rounds over any history, the map of the log equals that of the full log, also after a restart."""
+    """After rounds over any history, the map of the log equals that of the full log, even after a restart."""
     rng = random.Random(seed)
     log = box.open()
     begin(log)
@@ -69,7 +69,7 @@ def test_the_newest_record_of_each_key_stays_with_its_offset_and_time(box: LogBo
 
 
 def test_reads_from_every_offset_and_time_equal_the_filtered_log(box: LogBox) -> None:
-    """A read from any offset, kept or removed, and a lookup of any time find the first record that is left."""
+    """A read from any offset, kept or removed, and a lookup of any time find the first remaining record."""
     rng = random.Random(7)
     log = box.open()
     begin(log)
@@ -88,14 +88,14 @@ def test_reads_from_every_offset_and_time_equal_the_filtered_log(box: LogBox) ->
         if first is None:
             assert found is None
         else:
-            # The index of times knows no order of records within a batch, so an earlier record may be found first.
+            # The time index does not know the order of records within a batch, so an earlier record may be found first.
             assert found is not None
             assert found[0] in {record.offset for record in kept}
             assert found[1] >= time_us
 
 
 def test_a_small_map_cleans_a_log_in_several_rounds(box: LogBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds whose map is full end early, and continue where the last one ended, until the log is clean."""
+    """Rounds whose map is full end early, and the next round continues at that point until the log is clean."""
     monkeypatch.setattr(windows, "ROWS_MAX", 10)
     log = box.open()
     begin(log)
@@ -116,7 +116,7 @@ def test_a_small_map_cleans_a_log_in_several_rounds(box: LogBox, monkeypatch: py
 
 @pytest.mark.parametrize("kind", ["flipped", "short", "malformed"])
 def test_hostile_bytes_end_the_round_and_change_nothing(box: LogBox, kind: str) -> None:
-    """A damaged or malformed batch in a closed segment ends the round with its offset, and leaves the files alone."""
+    """A damaged or malformed batch in a closed segment ends the round with its offset, and the files are unchanged."""
     log = box.open()
     begin(log)
     batches = KeyedBatches(log)
@@ -166,7 +166,7 @@ def test_a_log_that_was_cut_during_a_round_keeps_its_segments(box: LogBox) -> No
 
 
 def test_readers_of_replaced_segments_end_undisturbed(box: LogBox) -> None:
-    """A segment that a reader holds stays readable after the swap, until it is released."""
+    """A segment in use by a reader remains readable after the swap, until the reader releases the segment."""
     log = box.open()
     begin(log)
     batches = KeyedBatches(log)
@@ -186,7 +186,7 @@ def test_readers_of_replaced_segments_end_undisturbed(box: LogBox) -> None:
 
 
 def test_a_reader_that_opens_a_replaced_segment_reads_the_new_one(box: LogBox) -> None:
-    """A segment that was not open before the swap cannot be opened any more, and reads find the new segment."""
+    """A segment that was not open before the swap can no longer be opened, and reads use the new segment."""
     log = box.open()
     begin(log)
     batches = KeyedBatches(log)
@@ -204,7 +204,7 @@ def test_a_reader_that_opens_a_replaced_segment_reads_the_new_one(box: LogBox) -
     new, log._segments = log._segments, old
 
     def swapped() -> None:
-        """Finish the swap for which the reader waits."""
+        """Finish the swap while a reader is about to open the old segment."""
         log._segments = new
 
     log._wait_for_swap = swapped  # type: ignore[method-assign]

@@ -42,7 +42,7 @@ def test_both_walks_meet_every_batch(tmp_path: Path, make: BatchMaker) -> None:
 
 
 def test_only_the_verifying_walk_reads_the_content(tmp_path: Path, make: BatchMaker) -> None:
-    """A changed value is found by the walk that verifies contents, and not by the walk over headers."""
+    """A changed value is found by the walk that verifies contents, but not by the walk over headers."""
     data = bytearray(stored(make(0), make(1)))
     data[-20] ^= 1
     file = file_with(tmp_path / "log", bytes(data))

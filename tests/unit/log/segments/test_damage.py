@@ -72,7 +72,7 @@ def test_what_was_accepted_stays_accepted(damaged: list[DamagedRange]) -> None:
 
 @given(RANGES, st.integers(0, 40))
 def test_reads_pass_what_was_accepted_and_nothing_else(damaged: list[DamagedRange], offset: int) -> None:
-    """A read skips accepted offsets only, and ends before the next damaged range or is refused inside a range."""
+    """A read skips only accepted offsets, ends before the next damaged range, and is refused inside a damaged range."""
     merged = merge_ranges(damaged, Offset(0), Offset(100))
     accepted, refused = offsets_of(merged, accepted=True), offsets_of(merged, accepted=False)
     start = skip_accepted(merged, Offset(offset))
@@ -267,7 +267,7 @@ def test_a_log_that_cannot_go_on_durably_is_where_it_was(
 def test_a_log_that_passed_a_loss_has_not_parted_from_its_leader(
     epochs: list[int], data: st.DataObject
 ) -> None:
-    """A log that skipped a loss agrees with every log of the same history, and appends its leader's next copies."""
+    """A log that skipped a loss agrees with every log of the same history, and appends later copies from its leader."""
     lost_from = data.draw(st.integers(0, len(epochs) - 1))
     with TemporaryDirectory() as folder:
         leader, follower = LogBox(Path(folder) / "leader").open(), LogBox(Path(folder) / "follower").open()

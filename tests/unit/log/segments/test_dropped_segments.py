@@ -75,7 +75,7 @@ def test_a_full_disk_waits_for_no_removal(
 def test_a_log_start_moves_in_memory_before_it_is_durable(
     box: LogBox, log: PartitionLog, make: BatchMaker
 ) -> None:
-    """A moved log start is lost by a kill before the next checkpoint, and survives a kill after the checkpoint."""
+    """A moved log start is lost if the process is killed before the next checkpoint, and survives a later kill."""
     assert log.move_log_start(Offset(61))
     assert not log.move_log_start(Offset(61))
     assert log.log_start_offset == 61

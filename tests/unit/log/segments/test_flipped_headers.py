@@ -56,7 +56,7 @@ def served(log: PartitionLog, offset: int) -> set[int]:
 
 
 def judge(log: PartitionLog, number: int) -> None:
-    """Check that reads and scrubs report the damaged batch alone, and that reads serve all other batches."""
+    """Check that reads and scrubs report only the damaged batch, and that reads serve all other batches."""
     harmed = set(range(RECORDS * number, RECORDS * (number + 1)))
     assert log.end_offset == RECORDS * BATCHES
     for _ in range(2):
@@ -85,7 +85,7 @@ def judge(log: PartitionLog, number: int) -> None:
 @pytest.mark.parametrize("when", ["stopped", "killed", "running"])
 @pytest.mark.parametrize("bit", BITS)
 def test_only_the_batch_itself_is_damaged(tmp_path: Path, bit: int, when: str, number: int) -> None:
-    """A flipped header bit damages its own batch alone, wherever the batch is in a closed or in the last segment."""
+    """A flipped header bit damages only its own batch, wherever the batch is in a closed or the last segment."""
     box, make = LogBox(tmp_path / "data", SMALL), BatchMaker(stamp_flags=1)
     log = box.open()
     begin(log)

@@ -57,7 +57,7 @@ def test_however_much_arrives_only_whole_batches_are_returned(make: BatchMaker, 
 def test_a_stale_batch_between_two_good_ones_is_not_returned(
     make: BatchMaker, interval_bytes: int, changed: int
 ) -> None:
-    """A read ends before a position at which an older batch or other bytes are in the place of the next batch."""
+    """A read ends before a position at which an older batch or other bytes have replaced the next batch."""
     batches = [make(number) for number in range(40)]
     nbytes = batches[0].nbytes
     index, data = segment_of(batches, interval_bytes if interval_bytes != 5 else 5 * nbytes)
@@ -72,7 +72,7 @@ def test_a_stale_batch_between_two_good_ones_is_not_returned(
 
 
 def test_bytes_that_the_index_did_not_promise_are_reported(make: BatchMaker) -> None:
-    """A read never returns batches at other offsets than those in the index, or bytes that are not batches."""
+    """A read never returns batches at offsets other than those in the index, or bytes that are not batches."""
     batches = [make(number) for number in range(40)]
     index, data = segment_of(batches, 0)
     plan = planned(plan_read(index, len(data), 3, 1 << 20, 40, 0))

@@ -208,7 +208,7 @@ def watched(tmp_path: Path, make: BatchMaker) -> tuple[WatchedSegment, SegmentWr
 
 
 def test_a_sync_always_finds_the_file_of_batches(watched: tuple[WatchedSegment, SegmentWriter]) -> None:
-    """A sync finds the batch file even while its segment closes or reopens, since a missed file counts as durable."""
+    """A sync finds the batch file even while its segment closes or reopens, because a missed file counts as durable."""
     segment, writer = watched
     mark, body = writer.mark(), segment.load()
     seen: list[tuple[File, ...]] = []

@@ -26,7 +26,7 @@ def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", range(10))
 def test_a_short_write_goes_on_where_it_ended(written: int) -> None:
-    """A short write continues with exactly the bytes that are not yet written."""
+    """A short write continues with exactly the bytes that have not been written."""
     buffers = [b"abc", b"", b"defg", b"hi"]
 
     assert b"".join(_after(buffers, written)) == b"abcdefghi"[written:]

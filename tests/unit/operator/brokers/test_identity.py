@@ -26,7 +26,7 @@ class Authorities:
 
 
 class Tokens:
-    """An API server with numbered tokens for the operator's account, and the brokers' certificate of a Cluster."""
+    """An API server with numbered tokens for the operator's account and the brokers' certificate of a Cluster."""
 
     def __init__(self) -> None:
         """Begin without tokens and without a certificate."""
@@ -52,7 +52,7 @@ class Clock(StandingClock):
     seconds = 0.0
 
     def monotonic(self) -> float:
-        """Return the seconds."""
+        """Return the seconds that the test has set."""
         return self.seconds
 
 
@@ -119,7 +119,7 @@ async def test_brokers_are_called_by_tls_and_a_token_as_soon_as_they_have_them(
 async def test_the_token_is_for_one_cluster_and_renewed_at_half_of_its_life(
     identity: OperatorIdentity, tokens: Tokens, authorities: Authorities, clock: Clock
 ) -> None:
-    """The operator's token for a Cluster has the audience of that Cluster only, and is renewed at half of its lifetime.
+    """The operator's token for a Cluster has only that Cluster as its audience, and is renewed after half its lifetime.
 
     The files of the token and the authorities are removed when the Cluster is forgotten.
     """

@@ -24,7 +24,7 @@ def test_retained_claims_of_removed_pods_keep_their_size() -> None:
 
 
 def test_nothing_is_done_while_sizes_agree() -> None:
-    """No resize is planned while the sizes are equal, in whatever notation they are written."""
+    """No resize is planned while the sizes are equal, regardless of their notation."""
     planned = plan_storage({"main-a": asked("10240Mi")}, [stateful_set(1)], [claim(0)])
 
     assert planned == StoragePlan(sizes={})

@@ -263,7 +263,7 @@ def test_a_pod_that_is_going_is_not_restarted_again() -> None:
 
 
 def test_a_broker_learns_its_address_from_outside_by_a_restart() -> None:
-    """A broker is restarted once for a new external address, unless it already advertises that address."""
+    """A broker is restarted once for a new external address, unless the broker already advertises the address."""
     outside = {0: "broker-0:9520", 1: "lb-1.example.com:9520", 2: "lb-2.example.com:9520"}
     claims = {0: claim(0), 1: claim(1), 2: claim(2, announced_address="lb-2.example.com:9520")}
     pods = [pod(0), pod(1), pod(2)]

@@ -77,7 +77,7 @@ def test_an_image_that_starts_nowhere_is_given_up_with_its_name() -> None:
 
 
 def test_an_external_etcd_has_no_image_to_name() -> None:
-    """An external etcd has the operator's own image, which is not used."""
+    """An external etcd is shown with the operator's own image, although the image is not used."""
     external = cluster(etcd={"external": {"endpoints": ["http://etcd:2379"]}})
 
     assert images_of(external, Observed(now=NOW), OWN).etcd == "etcd:2"

@@ -178,7 +178,7 @@ def test_what_was_meant_is_over_when_the_brokers_are_forgotten() -> None:
 
 
 def test_a_raised_spec_takes_all_brokers_back() -> None:
-    """A spec with more replicas ends the drain and cordons, and the status lists the brokers until they report this."""
+    """A spec with more replicas ends drain and cordons; the status lists the brokers until they report the change."""
     draining = described_broker(4, state="draining", cordoned=True)
     says = answer([0, 1, 2, described_broker(3, cordoned=True), draining], topics=ON_THREE)
     planned = scaled(5, 5, says, meant=[3, 4])

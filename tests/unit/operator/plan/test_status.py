@@ -228,7 +228,7 @@ def test_an_order_to_restart_all_is_a_roll_from_its_first_look_on() -> None:
 def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[str, Any]) -> None:
     """The replacement of a StatefulSet counts as progress until it exists.
 
-    An external etcd has no StatefulSet, so a missing StatefulSet is no progress.
+    An external etcd has no StatefulSet, so a missing StatefulSet does not count as progress.
     """
     status = after(facts(READY, **away))
     outside = {"etcd": {"external": {"endpoints": ["http://etcd:2379"]}}}
@@ -304,7 +304,7 @@ def test_a_refusal_is_reported_when_it_lasts() -> None:
 
 
 def test_another_broker_is_waited_for_a_while_and_ones_own_for_longer() -> None:
-    """A restarted broker may be missing for longer than another broker before the roll is blocked."""
+    """A restarted broker may be missing for longer than any other broker before the roll is blocked."""
     pending = {2: (RestartReason.ASKED,)}
     begun = after(facts(READY, outcomes=Outcomes(restarted=[RESTART])))
 

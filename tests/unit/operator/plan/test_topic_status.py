@@ -89,7 +89,7 @@ def test_what_cannot_be_known_is_unknown(reason: str, truth: str) -> None:
 
 
 def test_a_losing_topic_has_no_id() -> None:
-    """A Topic that lost its topic has no topic id, because the id marks the owner."""
+    """A Topic that lost its topic has no topic id, because a topic id marks the owner."""
     first = topic_status(topic(), Outcome(live=LIVE), BEFORE)
     lost = Outcome(findings=(Finding("ResourceConflict", "why"),), has_topic=False)
     status = topic_status(topic(first), lost, NOW)

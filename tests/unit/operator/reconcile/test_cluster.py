@@ -98,8 +98,8 @@ class WholeApi(MemoryApi):
 async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates: bool) -> None:
     """A Cluster with an issuer gets a Certificate, which is deleted when the Cluster no longer names the issuer.
 
-    While metrics need a token, the User of Prometheus is created and deleted by the same rule. Without the kind
-    Certificate, the other objects are created and the status has a warning.
+    The User of Prometheus is created while metrics need a token, and deleted afterwards. Without the kind Certificate,
+    the other objects are created and the status has a warning.
     """
     api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
     tls: Manifest = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}

@@ -20,7 +20,7 @@ RESYNC_SECONDS = 100.0
 
 
 class LoopClock:
-    """A clock with the loop's time."""
+    """A clock that shows the loop's time."""
 
     def now(self) -> datetime:
         """Return the loop's time as a date, counted from 1970."""
@@ -32,7 +32,7 @@ class LoopClock:
 
 
 class Term:
-    """A term as leader, which the test starts and ends."""
+    """A leader's term, which the test starts and ends."""
 
     def __init__(self) -> None:
         self.leading = asyncio.Event()

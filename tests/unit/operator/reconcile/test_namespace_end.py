@@ -31,7 +31,7 @@ def put_topic(api: MemoryApi, name: str, namespace: str = "shop", **spec: Any) -
 
 
 def held(api: MemoryApi, *refs: ObjectRef) -> list[bool]:
-    """Return for each Topic whether it has the operator's finalizer."""
+    """For each Topic, return whether it has the operator's finalizer."""
     return [TOPIC_FINALIZER in api.objects[ref]["metadata"]["finalizers"] for ref in refs]
 
 

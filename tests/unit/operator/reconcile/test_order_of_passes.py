@@ -18,7 +18,7 @@ def queue() -> WorkQueue:
 
 
 def test_asked_twice_is_given_once(queue: WorkQueue) -> None:
-    """A key that was added several times is given to a worker once."""
+    """A key that was added several times is handed out to a worker once."""
     for now in range(5):
         queue.add(A, now)
 
@@ -27,7 +27,7 @@ def test_asked_twice_is_given_once(queue: WorkQueue) -> None:
 
 
 def test_one_worker_has_a_key(queue: WorkQueue) -> None:
-    """A key that is added while a worker has it is given out again after that worker is done."""
+    """A key that is added while a worker handles it is handed out again when the worker is done."""
     queue.add(A, 0)
     queue.take(0)
     queue.add(A, 1)
@@ -41,7 +41,7 @@ def test_one_worker_has_a_key(queue: WorkQueue) -> None:
 
 
 def test_delays_keep_their_order(queue: WorkQueue) -> None:
-    """Keys are given out when they are due, and the earliest of several times counts."""
+    """Keys are handed out when they are due; if a key was added for several times, the earliest time counts."""
     queue.add(A, 0, delay_seconds=10)
     queue.add(B, 0, delay_seconds=5)
     queue.add(A, 0, delay_seconds=3)
@@ -105,7 +105,7 @@ def test_a_change_shortens_a_long_pause(queue: WorkQueue) -> None:
 
 
 def test_what_was_cut_short_is_still_wanted(queue: WorkQueue) -> None:
-    """A key whose pass ended with the term has not failed, and is given out again."""
+    """A key whose pass ended with the term has not failed, and is handed out again."""
     queue.add(A, 0)
     queue.take(0)
     queue.abandoned(A, 1)

@@ -68,7 +68,7 @@ def is_held(api: MemoryApi, ref: ObjectRef) -> bool:
 async def test_a_moving_rebalance_is_held_before_its_first_call(
     api: MemoryApi, reconciler: RebalanceReconciler
 ) -> None:
-    """The finalizer is set in a pass of its own, and brokers that do not answer are called again later."""
+    """The finalizer is set in a separate pass, and brokers that do not answer are called again later."""
     ref = put_rebalance(api, held=False, status=MOVING)
 
     assert await reconciler.reconcile(KEY) == 0.0

@@ -91,7 +91,7 @@ def test_a_gateway_has_a_route_for_each_host(kind: str, spec: dict[str, Any]) ->
 
 
 def test_a_kind_that_is_not_installed_gets_no_objects() -> None:
-    """Routes of the Gateway API are created only if their definition is installed, an Ingress always."""
+    """Routes of the Gateway API are created only if their definition is installed; an Ingress is always created."""
     ingress, route = (
         render_kit.cluster_of(listeners={"data": {"type": "clusterip", "route": given}})
         for given in (

@@ -186,7 +186,7 @@ def test_members_of_etcd_restart_for_other_authorities_and_brokers_do_not() -> N
     ],
 )
 def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None, secret: str) -> None:
-    """The data listener has the certificate of the spec, and the peer listener always the operator's (rule K2)."""
+    """The data listener has the certificate of the spec, and the peer listener always has the operator's (rule K2)."""
     tls = {"mode": "Required", **({} if certificate is None else {"certificate": certificate})}
     objects = drawn({"tls": tls})
     volumes = objects["StatefulSet/main-a"]["spec"]["template"]["spec"]["volumes"]
@@ -231,7 +231,7 @@ def test_metrics_may_need_a_token(mode: str, scheme: str) -> None:
 
 @pytest.mark.parametrize("mode", ["Off", "Required"])
 def test_clients_may_need_a_certificate(mode: str) -> None:
-    """With `clientCaConfigMap`, brokers request certificates, and programs in their pods use those of the brokers."""
+    """With `clientCaConfigMap`, brokers request certificates, and programs in their pods use the brokers' own."""
     tls = {"mode": mode, "clientCaConfigMap": {"name": "staff", "key": "root.pem"}}
     asks = mode != "Off"
     brokers = drawn({"tls": tls})["StatefulSet/main-a"]

@@ -21,7 +21,7 @@ def right() -> str:
 
 
 async def answering(host: str) -> list[str]:
-    """Serve on a host and return the names at which the health endpoint answers."""
+    """Serve on a host, and return the addresses at which the health endpoint answers."""
     found = []
     listen = Listen(host, 0)
     async with serve(listen, Telemetry(), unhealthy=right, unready=right) as port, ClientSession() as session:
@@ -34,7 +34,7 @@ async def answering(host: str) -> list[str]:
 
 
 async def test_by_default_both_families_are_served() -> None:
-    """The default listener answers on IPv4 and IPv6, because the cluster decides which of them kubelet probes."""
+    """The default listener answers on IPv4 and IPv6, because the cluster decides which protocol the kubelet uses."""
     assert await answering(OperatorSettings().metrics_listen.host) == list(HOSTS)
 
 

@@ -44,7 +44,7 @@ def a_cluster(ready: str, version: str) -> Manifest:
 
 
 def watching(cache: WatchedObjects, wanted: Wanted) -> Watching:
-    """Return the component that keeps the cache current, with an API client that sends no request."""
+    """Return the component that keeps the cache up to date, with an API client that sends no request."""
     connection = Connection(Path("none"))
     api = ApiClient(
         Requests(connection, Telemetry(LOG), lambda: 0.5),

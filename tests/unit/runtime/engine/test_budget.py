@@ -53,7 +53,7 @@ def test_small_answers_always_fit(budget: AnswerBudget) -> None:
 
 
 def test_stalled_readers_are_cut_off_when_it_is_crowded(budget: AnswerBudget, watch: Watch) -> None:
-    """Only readers that are stalled for the given time are cut off, each once, and only when the budget is short."""
+    """Only readers that have stalled for the given time are cut off, each once, and only when the budget is short."""
     cut: list[str] = []
     answers = {name: budget.hold() for name in ("stalled", "moving")}
     for name, answer in answers.items():

@@ -60,7 +60,7 @@ async def test_cancelled_wait_does_not_stop_the_call(pool: DiskPool) -> None:
 
 
 async def test_completions_of_many_threads_all_arrive(pool: DiskPool) -> None:
-    """No completion is lost in any interleaving of completions and wake-ups."""
+    """No completion is lost, however completions and wake-ups interleave."""
     for _ in range(50):
         async with asyncio.timeout(10):
             assert await pool.run_all([lambda: 1] * 40) == [1] * 40

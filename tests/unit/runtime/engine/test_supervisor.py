@@ -19,7 +19,7 @@ async def test_stop_cancels_what_still_runs() -> None:
 
 
 async def test_task_that_ends_by_itself_is_forgotten() -> None:
-    """A task that ends by itself is forgotten, and the supervisor keeps running."""
+    """A task that ends normally is forgotten, and the supervisor keeps running."""
     supervisor = Supervisor()
     await supervisor.start()
     await supervisor.spawn(_nothing(), "ends")

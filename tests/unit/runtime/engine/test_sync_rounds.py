@@ -32,7 +32,7 @@ async def test_replicated_bytes_are_synced_in_the_background(start_runtime: Star
 
 
 async def test_flush_messages_bounds_the_unsynced_records(start_runtime: StartRuntime) -> None:
-    """`flush.messages` syncs a log after the configured number of records, and not before."""
+    """`flush.messages` syncs a log after the configured number of records, and not earlier."""
     flights = await topic(await start_runtime(), durability="replicated", flush_messages=3)
     await flights.produce(b"a", b"b")
     before = synced(flights)
@@ -43,7 +43,7 @@ async def test_flush_messages_bounds_the_unsynced_records(start_runtime: StartRu
 
 
 async def test_flush_ms_bounds_the_unsynced_time(start_runtime: StartRuntime) -> None:
-    """`flush.ms` syncs a log after the configured time, earlier than the background sync does."""
+    """`flush.ms` syncs a log after the configured time, before the background sync does."""
     flights = await topic(await start_runtime(), durability="replicated", flush_ms=20)
     await flights.produce(b"a")
     await until(lambda: synced(flights) == 1)

@@ -1,4 +1,4 @@
-"""Followers that come back after their leader has cleaned its log: no deleted key returns, and merged batches fit."""
+"""Followers that return after their leader has cleaned its log: no deleted key returns, and merged batches fit."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def away(follower: RealFollower) -> PartitionLog:
 
 
 async def settled(leading: Leading, end: int) -> PartitionLog:
-    """Wait until the leader has committed everything without the follower, close its last segment, return its log."""
+    """Wait until the leader has committed everything alone, close its last segment, and return its log."""
     log = leading.partition.log
 
     def committed_alone() -> bool:
@@ -70,7 +70,7 @@ async def settled(leading: Leading, end: int) -> PartitionLog:
 
 
 async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
-    """A deleted key does not come back with a follower that was away while its tombstone was removed."""
+    """A deleted key does not return with a follower that was away while the key's tombstone was removed."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
     await put(leading, b"deleted", None)
@@ -88,7 +88,7 @@ async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path:
 
 
 async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower whose log ends inside a batch that its leader has merged is cut to the base of that batch."""
+    """A follower whose log ends inside a batch that its leader has merged is cut to the base of the merged batch."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
     await put(leading, b"later", b"2")
@@ -103,7 +103,7 @@ async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(tmp_path: 
 
 
 async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: Tasks) -> None:
-    """A replica that lost its end, and whose new leader removed less, takes the leader's `removed` as its own."""
+    """A replica that lost its end, and whose new leader removed less, takes over the leader's `removed`."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
     log.truncate_to(Offset(1))
@@ -115,7 +115,7 @@ async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: 
 
 
 async def test_a_follower_that_is_cut_before_its_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower has a tombstone, and ends inside a merged batch that lacks it: the deleted key does not come back."""
+    """A follower with a tombstone that ends inside a merged batch without it does not bring the deleted key back."""
     leading, follower = await begun(tmp_path, tasks)
     await put(leading, b"large", bytes(VERBATIM_BYTES))
     await put(leading, b"deleted", None)

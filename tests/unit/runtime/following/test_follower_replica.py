@@ -35,7 +35,7 @@ async def tasks() -> AsyncIterator[Tasks]:
 
 @BOTH
 async def test_copies_are_acknowledged(tmp_path: Path, tasks: Tasks, durability: DurabilityState) -> None:
-    """A batch with acks=all is acknowledged when the follower has it, synced if needed, without another long poll."""
+    """A batch with acks=all is acknowledged when the follower has it, synced if needed, without a further long poll."""
     leading = await start_leading(tmp_path, tasks, isr=PAIR, durability=durability)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     for number in range(20):
@@ -72,7 +72,7 @@ async def test_a_follower_reports_its_new_log_start(tmp_path: Path, tasks: Tasks
 
 
 async def test_whatever_the_link_does_the_copy_is_whole(tmp_path: Path, tasks: Tasks) -> None:
-    """Lost calls, lost answers and flipped bits delay the copy and do not change it."""
+    """Lost calls, lost answers and flipped bits delay the copy but do not change it."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1, partitions=3)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     follower.link.faults += ["away", "lost", "", "flipped", "lost", "", "", "flipped", "away", "away"]
@@ -189,7 +189,7 @@ async def test_an_accepted_loss_at_the_end_keeps_no_replica_out_of_the_isr(
 
 
 async def test_a_follower_learns_every_lost_epoch(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower learns the epochs of lost records, since a leader truncates replicas with epochs unknown to it."""
+    """A follower learns the epochs of lost records, because a leader truncates replicas with epochs unknown to it."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     log = leading.partition.log
     await leading.produce(b"of an older epoch", acks=Acks.ALL)
@@ -233,7 +233,7 @@ async def test_an_emptied_log_beyond_an_uncleanly_elected_leader_restarts(
 
 
 async def test_a_restarted_log_keeps_the_epoch_of_deleted_records(tmp_path: Path, tasks: Tasks) -> None:
-    """A restarted log keeps the epoch of the deleted records, by which a later leader without them is detected."""
+    """A restarted log keeps the epoch of the deleted records, which shows that a later leader lacks these records."""
     leading = await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     follower = await start_following(tmp_path, leading, SECOND, tasks)
     await leading.produce(b"first", acks=Acks.LEADER)

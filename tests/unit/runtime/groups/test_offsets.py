@@ -15,7 +15,7 @@ def entry(partition: int, offset: int) -> OffsetEntry:
 
 
 def test_a_change_makes_whole_records_and_is_taken_over_when_it_stands() -> None:
-    """A change rewrites the whole records of its partitions, and is visible only after it is written."""
+    """A change rewrites the whole records that contain its partitions, and is visible only after it is written."""
     offsets = CommittedOffsets({(A, 0): OffsetsRecord(entries=(entry(1, 5), entry(63, 6)))})
     changed = offsets.changed({(A, 2): entry(2, 7), (A, 64): entry(64, 8), (B, 0): entry(0, 9)})
 

@@ -1,4 +1,4 @@
-"""The cleaner of a broker with its child process: chosen partitions, replaced segments, failures."""
+"""A broker's cleaner with its child process: chosen partitions, replaced segments, failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20, min_cleana
 
 
 SECONDS_MAX = 120.0
-"""Seconds within which a round ends. On a busy machine, the child process with its low priority starts slowly."""
+"""Seconds within which a round ends. On a busy machine, the low-priority child process starts slowly."""
 KEY = TopicIdPartition(TOPIC, PARTITION)
 
 
@@ -48,7 +48,7 @@ class Hosted:
 
 @dataclass
 class Kit:
-    """A cleaner of one partition, and what it reports."""
+    """A cleaner of one partition, and its reports."""
 
     box: LogBox
     replica: Hosted
@@ -93,7 +93,7 @@ async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
 
 
 async def ran(kit: Kit, outcome: str, count: int = 1) -> None:
-    """Run the cleaner until this number of rounds has ended."""
+    """Run the cleaner until the given number of rounds has ended."""
     running = asyncio.create_task(kit.cleaner.run())
     try:
         await until(lambda: kit.count("fairlead_cleaner_rounds_total", outcome=outcome) >= count, SECONDS_MAX)
@@ -116,7 +116,7 @@ async def test_a_due_partition_is_cleaned_once(kit: Kit) -> None:
 
 
 async def test_damage_makes_a_partition_uncleanable(kit: Kit) -> None:
-    """A damaged segment ends its round, is recorded as damage, and the partition waits for its repair."""
+    """A damaged segment ends its round and is recorded as damage, and the partition waits for its repair."""
     path = kit.replica.log.segments[0].path
     data = bytearray(path.read_bytes())
     data[-100] ^= 1
@@ -147,7 +147,7 @@ async def test_a_killed_child_ends_its_round_and_is_started_again(
 
 
 async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) -> None:
-    """Expired tombstones that a follower which is away still needs make one round due, and not one after another."""
+    """Expired tombstones that an absent follower still needs make only one round due, not one after another."""
     batches = KeyedBatches(kit.replica.log, time_us=FIRST_TIME_US + 10**6)
     batches.append([(b"k0", None)])
     roll(kit.replica.log)

@@ -93,7 +93,7 @@ async def test_an_append_under_way_ends_before_the_cut(make_topic: MakeTopic) ->
 
 
 async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: MakeTopic) -> None:
-    """A partition record that was replaced before it could be applied gives the replica no role."""
+    """A partition record that was replaced before it was applied gives the replica no role."""
     flights = await make_topic()
     parts, index = flights.broker, PartitionIndex(0)
     partitions = parts.replicas

@@ -362,7 +362,7 @@ class TestDisk:
         assert (await flights.fetch()).next_offset >= 1
 
     async def test_damaged_records_are_named(self, start_runtime: StartRuntime, tmp_path: Path) -> None:
-        """A fetch of a damaged range is refused with `log_damaged`, and records before and after it are served."""
+        """A fetch of a damaged range is refused with `log_damaged`, while records before and after it are served."""
         runtime = await start_runtime()
         flights = await topic(runtime)
         for value in (b"a", b"b", b"c"):

@@ -60,7 +60,7 @@ async def flights(runtime: Broker) -> TopicClient:
 
 
 async def fill(flights: TopicClient, sizes: Sequence[int]) -> list[int]:
-    """Store one record of each size in a segment of its own, and return the sizes of the segments."""
+    """Store one record of each size in a separate segment, and return the sizes of the segments."""
     for count, size in enumerate(sizes, 1):
         await flights.produce(b"x" * size)
         while flights.handle().log.segment_count == count:

@@ -51,7 +51,7 @@ async def fetch(leading: Leading, offset: int, wait_seconds: float = 0.0) -> Fet
 async def test_a_reader_beyond_the_checkpoint_is_refused_retriably(
     tmp_path: Path, tasks: Tasks, wait_seconds: float
 ) -> None:
-    """A reader beyond the leader's old checkpoint gets a retriable refusal, with and without a wait."""
+    """A reader beyond the leader's old checkpoint gets a retriable refusal, with and without a long poll."""
     box, made_before = LogBox(tmp_path / "data"), BatchMaker(leader_epoch=4)
     log = box.open()
     log.begin_epoch(LeaderEpoch(4))

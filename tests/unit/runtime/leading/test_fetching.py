@@ -1,4 +1,4 @@
-"""Fetch calls: their records, their size, and their waits."""
+"""Fetch calls: the records in an answer, its size, and long polls."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestLimits:
         assert len(result.data) == 1
 
     async def test_partition_limit_holds_back_later_batches(self, make_topic: MakeTopic) -> None:
-        """The partition's limit excludes later batches, and batches are never split."""
+        """The partition's limit excludes later batches, but batches are never split."""
         flights = await make_topic()
         for _ in range(10):
             await flights.produce(b"x" * 10 * KIB)

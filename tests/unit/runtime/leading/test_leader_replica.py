@@ -62,7 +62,7 @@ class TestAcknowledging:
     async def test_every_member_of_the_isr_is_waited_for(
         self, start: StartLeading, durability: DurabilityState
     ) -> None:
-        """A batch is acknowledged with the next fetch of the last in-sync follower, and not before."""
+        """A batch is acknowledged only with the next fetch of the last in-sync follower."""
         leading = await start(durability=durability)
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)
@@ -356,7 +356,7 @@ class TestDeletion:
     """Calls of delete-records, answered when every in-sync replica has the new log start."""
 
     async def test_waits_for_the_log_starts_of_the_isr(self, start: StartLeading) -> None:
-        """A deletion waits until each follower has got the new log start and reported it in its next fetch."""
+        """A deletion waits until each follower has received the new log start and reported it in its next fetch."""
         leading = await start()
         second, third = leading.follower(SECOND), leading.follower(THIRD)
         await both(second, third)

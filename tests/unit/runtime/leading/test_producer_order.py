@@ -65,7 +65,7 @@ async def test_a_repeat_is_answered_with_the_first_offset_and_stored_once(make_t
 
 
 async def test_repeats_and_held_batches_are_counted(make_topic: MakeTopic) -> None:
-    """Repeats are counted by topic, and held batches are counted while they wait."""
+    """Repeats are counted per topic, and held batches are counted while they wait."""
     flights = await make_topic()
 
     def sample(name: str, **labels: str) -> float | None:
@@ -116,7 +116,7 @@ async def test_an_unknown_producer_begins_at_zero(make_topic: MakeTopic) -> None
 
 
 async def test_a_higher_epoch_ends_the_lower_one(make_topic: MakeTopic) -> None:
-    """A lower producer epoch is refused from the first batch of the higher epoch on."""
+    """A lower producer epoch is refused once the first batch of the higher epoch has arrived."""
     flights = await make_topic()
     await send(flights, sequenced(0))
     await send(flights, sequenced(0, epoch=2))

@@ -183,7 +183,7 @@ async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime)
 
 
 async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic: MakeTopic) -> None:
-    """An invalid batch is refused alone, and the other batches of the call are stored."""
+    """An invalid batch is refused on its own, and the other batches of the call are stored."""
     flights = await make_topic(partitions=5)
     good = batch(b"fine")
     bad = bytearray(good)

@@ -79,7 +79,7 @@ async def test_committed_readers_stop_before_an_open_transaction(make_topic: Mak
 
 
 async def test_committed_readers_pass_aborted_records(make_topic: MakeTopic) -> None:
-    """A committed reader skips aborted records in one call, even if a whole read has no other records."""
+    """A committed reader skips aborted records in one call, even if an entire read contains no other records."""
     flights = await make_topic()
     await write(flights, 7)
     await write(flights, 7, 0, 1)
@@ -112,7 +112,7 @@ async def test_a_read_gives_up_after_many_aborted_bytes(
 async def test_long_polls_of_committed_readers_wait_for_the_stable_offset(
     runtime: Broker, make_topic: MakeTopic
 ) -> None:
-    """A long poll of a committed reader is answered by the marker of a transaction, and not by its records."""
+    """A long poll of a committed reader is answered by the marker of a transaction, not by its records."""
     flights = await make_topic()
     first = await write(flights, 7)
     polling = asyncio.ensure_future(flights.fetch(first, committed=True, max_wait_seconds=30.0))

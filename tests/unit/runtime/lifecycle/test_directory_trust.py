@@ -65,7 +65,7 @@ def record(
     ],
 )
 def test_an_older_copy_of_a_disk_is_recognised(counted: PartitionRecord, newer: bool) -> None:
-    """A directory that has not stored an incarnation named in a partition record is recognised as an older copy."""
+    """A directory that lacks an incarnation named in a partition record is recognised as an older copy."""
     assert names_a_newer_incarnation(counted, BrokerId(1), PRESENT, IDENTITY) is newer
 
 

@@ -1,4 +1,4 @@
-"""Leaderships of an ended incarnation that are not yet closed: they answer nothing that needs a lease."""
+"""Leaderships of an ended incarnation that have not been closed: they answer nothing that requires a lease."""
 
 from __future__ import annotations
 

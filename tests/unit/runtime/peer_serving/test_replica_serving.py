@@ -31,12 +31,12 @@ async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
 
 
 class TestSessions:
-    """Fetch sessions, which transfer changes only (KIP-227)."""
+    """Fetch sessions, which transfer only changes (KIP-227)."""
 
     async def test_partition_is_answered_at_once_the_first_time_and_then_only_with_news(
         self, start: StartLeading
     ) -> None:
-        """The first fetch of a partition is answered at once, and later fetches only when something changed."""
+        """The first fetch of a partition is answered at once, and later fetches only after a change."""
         leading = await start(partitions=3)
         second = leading.follower()
 
@@ -171,7 +171,7 @@ class TestWaiting:
         assert second.copy.high_watermark == 1
 
     async def test_log_start_that_retention_moved_is_sent(self, start: StartLeading) -> None:
-        """A log start that retention moved is sent to followers, which do not evaluate retention."""
+        """A log start that retention moved is sent to followers, because followers do not evaluate retention."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
         await leading.produce(b"a", b"b", acks=Acks.LEADER)

@@ -131,7 +131,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 async def test_a_decision_is_made_once(scene: Scene) -> None:
     """The first decision is written, and a repeated request is answered as a duplicate.
 
-    A request for the opposite outcome gets the written decision.
+    A request for the opposite outcome gets the stored decision.
     """
     await scene.create()
     first = await scene.end(Outcome.COMMIT)
@@ -202,7 +202,7 @@ async def test_a_joint_commit_is_written_once(scene: Scene, faults: list[str], w
 
 
 async def test_a_joint_commit_with_a_refused_transaction_writes_nothing(scene: Scene) -> None:
-    """The refusal of one transaction refuses all, even if another broker ends the transaction at the same time."""
+    """The refusal of one transaction refuses the whole commit, even if another broker ends it at the same time."""
     standings = {each: await scene.create(each) for each in (ProducerId(1), ProducerId(2))}
     record = begin(standings[ProducerId(2)].record, Begin(60_000), TimestampUs(2))
     assert record is not None
@@ -247,7 +247,7 @@ async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: py
 
 
 async def test_a_stale_record_in_memory_answers_nothing(scene: Scene) -> None:
-    """An answer without a write is based on a read after the request has arrived, never on a record in memory."""
+    """An answer without a write is based on a read made after the request arrived, never on a record in memory."""
     await scene.create()
     scene.writes.noted(PRODUCER, ABSENT)
     answer = await scene.end(Outcome.COMMIT)

@@ -1,4 +1,4 @@
-"""The literal prefix of a subscription's pattern; a member needs the right to read all topics with this prefix."""
+"""The literal prefix of a subscription pattern; a member needs the right to read all topics with this prefix."""
 
 from __future__ import annotations
 

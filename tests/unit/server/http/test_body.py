@@ -156,7 +156,7 @@ def test_produce_calls_are_counted_until_they_are_released() -> None:
 
 
 async def test_drain_reads_a_little() -> None:
-    """Before a refusal, the rest of a body is read if it is short, in part if it is long, and for a limited time."""
+    """Before a refusal, the rest of a body is read: all of it if short, part of it if long, for a limited time."""
     short = BodyReader(Chunks([bytes(100)] * 3), BodyBudget(BodyLimits(1)))
     long_chunks = Chunks([bytes(1 << 16)] * 100)
     long = BodyReader(long_chunks, BodyBudget(BodyLimits(1)))
@@ -196,7 +196,7 @@ async def test_slow_bodies_do_not_count_while_they_come(monkeypatch: pytest.Monk
 
 
 async def test_a_held_body_ends_in_favour_of_another_client() -> None:
-    """If the budget is used up, incomplete bodies of the clients that hold the most bytes are refused, and freed."""
+    """If the budget is used up, incomplete bodies of the clients with the most bytes are refused and freed."""
     budget = BodyBudget(BodyLimits(100))
     whole = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
     lines = BodyReader(Chunks([bytes(40)], complete=False), budget, ("10.0.0.2", 1))
@@ -223,7 +223,7 @@ async def test_a_held_body_ends_in_favour_of_another_client() -> None:
 
 
 async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:
-    """A stop refuses incomplete bodies of produce calls, running and new ones, and releases their bytes."""
+    """A stop refuses incomplete bodies of produce calls, whether running or new, and releases their bytes."""
     budget = BodyBudget(BodyLimits(100))
     whole, pieces, late = [BodyReader(Chunks([b"x"], complete=False), budget) for _ in range(3)]
     whole.begin_call()
@@ -251,7 +251,7 @@ async def test_a_stop_lets_other_bodies_come() -> None:
 
 
 async def test_a_stop_meets_a_body_that_has_just_run_out_of_time() -> None:
-    """A stop during a body's timeout refuses the body as shutting down."""
+    """A stop at the moment when a body times out refuses the body as shutting down."""
     budget = BodyBudget(BodyLimits(100, body_idle_seconds_max=0))
     reader = BodyReader(Chunks([], complete=False), budget)
     reader.begin_call()

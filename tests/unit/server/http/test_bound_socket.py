@@ -9,7 +9,7 @@ from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
 
 
 def test_accepted_connections_send_at_once() -> None:
-    """Accepted connections inherit TCP_NODELAY, without which the end of an answer is delayed by 40 ms."""
+    """Accepted connections inherit TCP_NODELAY, without which the end of an answer would be delayed by 40 ms."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     listening = bound.listen()
     with listening, socket.create_connection((bound.host, bound.port)):

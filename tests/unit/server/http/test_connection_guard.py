@@ -1,4 +1,4 @@
-"""The choice and the time of the connections that a listener shuts down (rules T11, T12)."""
+"""Which connections a listener shuts down, and when (rules T11, T12)."""
 
 from __future__ import annotations
 

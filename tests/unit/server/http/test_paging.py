@@ -23,7 +23,7 @@ def test_pages_hold_everything_once() -> None:
 
 
 def test_names_that_come_and_go() -> None:
-    """A name that is deleted before the cursor shifts no other name, and a new name after the cursor is listed."""
+    """If a name before the cursor is deleted, no other name is skipped; a new name after the cursor is listed."""
     _, after = page(["a", "b", "c", "d"], str, limit=2, after=None)
     chosen, following = page(["a", "bb", "c", "d"], str, limit=2, after=after)
 

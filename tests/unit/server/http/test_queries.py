@@ -58,7 +58,7 @@ def refusal(raw_query: bytes | str) -> ProblemError:
 
 @pytest.mark.parametrize("raw_query", ["", b""])
 def test_absent_parameters_have_their_defaults(raw_query: bytes | str) -> None:
-    """Absent parameters have their defaults, or None if their absence has a meaning of its own."""
+    """Absent parameters have their defaults, or None if their absence has a special meaning."""
     values = parse_parameters(PARAMETERS, raw_query)
 
     assert values.integer("limit") == 100

@@ -1,4 +1,4 @@
-"""The search for the route of a raw path."""
+"""The lookup of the route for a raw path."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The entry point of the Spark image: the arguments and variables by which Spark calls it."""
+"""The entry point of the Spark image: the arguments and variables with which Spark calls it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_driver_is_submitted_in_its_own_pod() -> None:
 
 
 def test_anything_else_is_a_command() -> None:
-    """A command other than driver and executor runs unchanged; the refusal of an empty command lists the known ones."""
+    """A command other than driver and executor runs unchanged; an empty command is refused with the known commands."""
     said = run("entry.py", "printf", "%s", "ran")
     empty = run("entry.py")
     unknown = run("entry.py", "no-such-program")
@@ -140,7 +140,7 @@ def test_what_the_launcher_prints_is_the_command() -> None:
 
 
 def test_the_launcher_is_asked_as_spark_class_asks_it() -> None:
-    """The launcher is called as spark-class calls it, with a small heap of its own and unchanged arguments."""
+    """The launcher is called as spark-class calls it, with a small heap and unchanged arguments."""
     assert submit.launcher_command(["--conf", "a=b c", "x.py"], PLACES) == [
         "/java/bin/java", "-Xmx128m", "-cp", "/spark/jars/*",
         "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit",

@@ -132,7 +132,7 @@ def test_values_without_bounds_are_written_all_the_same(tmp_path: Path) -> None:
 
 
 def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path: Path) -> None:
-    """A commit that is repeated after a lost answer detects that the table already has it, and keeps its files."""
+    """A commit that is retried after a lost answer detects that the table already has it, and keeps its files."""
     files = task_files(tmp_path, range(4))
     commit(tmp_path, files, 0)
     unnamed = task_files(tmp_path, range(4, 6), "unnamed")

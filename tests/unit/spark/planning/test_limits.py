@@ -19,7 +19,7 @@ from fairlead_spark.planning.ranges import OffsetRange, plan_between
 
 
 def stands(topic_id: str = "A", /, epoch: int = 3, **offsets: int) -> StreamOffsets:
-    """Return the offsets of a query that reads one topic, given as p0=5 for offset 5 of partition 0."""
+    """Return a query's offsets for one topic, given as p0=5 for offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, epoch) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 
@@ -81,7 +81,7 @@ def test_a_query_goes_back_only_for_a_newer_leader(end: StreamOffsets, expected:
 
 
 def test_a_log_that_fell_back_is_asked_where_it_parts() -> None:
-    """If a log got shorter, its divergence is looked up at the last offset read, provided that its epoch is known."""
+    """If a log was shortened, its divergence is looked up at the last offset read, provided that its epoch is known."""
     start = StreamOffsets({"a": TopicOffsets("A", {0: PartitionOffset(9, 3), 1: PartitionOffset(9)})})
     end = stands(epoch=4, p0=4, p1=4, p2=4)
 

@@ -7,7 +7,7 @@ from refusals import missing
 
 
 def stands(topic_id: str = "A", **offsets: int) -> StreamOffsets:
-    """Return the offsets of a query that reads one topic in leader epoch 3, with p0=5 for offset 5 of partition 0."""
+    """Return a query's offsets for one topic in leader epoch 3, given as p0=5 for offset 5 of partition 0."""
     places = {int(name[1:]): PartitionOffset(offset, 3) for name, offset in offsets.items()}
     return StreamOffsets({"a": TopicOffsets(topic_id, places)})
 

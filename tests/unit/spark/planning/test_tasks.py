@@ -35,7 +35,7 @@ def test_nothing_to_read_is_no_task() -> None:
 
 
 def test_large_partitions_do_not_stand_behind_one_another() -> None:
-    """The largest partition has a task of its own if the other partitions together are not larger."""
+    """The largest partition has a separate task if the other partitions together are not larger."""
     shares = share_out(ranges(60_000, 20_000, 20_000, 20_000), TaskCount(2))
 
     assert sorted([part.partition for part in share] for share in shares) == [[0], [1, 2, 3]]

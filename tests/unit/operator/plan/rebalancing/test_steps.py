@@ -137,7 +137,7 @@ def test_moves_begin_as_far_as_allowed_and_end() -> None:
 
 
 def test_receiving_brokers_are_paced_until_their_last_move() -> None:
-    """A target broker has the rate limit of the spec until its last move has ended or the Rebalance is stopped."""
+    """A target broker has the rate limit in the spec until its last move has ended or the Rebalance is stopped."""
     begun = under_way()
     both, _ = after(rebalance(begun, bytesPerSecond="1.5Mi"), FOUR)
     live = cluster(partition(0, 2), *(partition(index, 1) for index in (1, 2, 3)))

@@ -101,7 +101,7 @@ def test_each_phase_of_a_replacement_waits_for_brokers_and_clients(
 ) -> None:
     """The next step of a replacement follows from the stored authorities and the brokers' reports (rule K5).
 
-    A plan that waits for brokers names these brokers.
+    A plan that waits for brokers names them.
     """
     plan = plan_authority(seen, leaf, reports, Renewal(now=NOW, overlap=overlap, asked=asked))
 
@@ -128,7 +128,7 @@ def test_a_replacement_waits_for_members_of_etcd() -> None:
 
 
 def test_a_certificate_is_replaced_only_for_a_reason() -> None:
-    """A certificate is replaced only if it is missing, old, lacks a name, or has a different signer (rule K6)."""
+    """A certificate is replaced only if it is missing, is old, lacks a name, or has a different signer (rule K6)."""
     assert not leaf_is_due(LEAF, OLD, ["a"], NOW)
     assert leaf_is_due(None, OLD, ["a"], NOW)
     assert leaf_is_due(LEAF, NEW, ["a"], NOW)

@@ -158,7 +158,7 @@ def test_a_namespace_grants_only_what_the_cluster_gives_it(
 
 
 def test_only_own_records_are_removed() -> None:
-    """Missing ACLs are created once, superfluous ACLs of the User are removed, and those of other owners stay (K11)."""
+    """Missing ACLs are created once, superfluous ACLs of the User are removed, and other owners' ACLs stay (K11)."""
     user = a_user(acls=[{"operations": ["write", "read", "read"], "topics": ["a"], "groups": ["g"]}])
 
     def stored(acl_id: str, pattern: str, owner: str | None, operations: list[str]) -> AclDescription:
@@ -231,7 +231,7 @@ def test_a_token_is_renewed_in_time_and_a_lost_one_is_revoked(
 def test_a_quota_belongs_to_the_first_owner(
     each: dict[str, Any] | None, owner: str | None, plan: QuotaPlan
 ) -> None:
-    """A User sets and removes its own quota, and never changes that of another owner (rule K11)."""
+    """A User sets and removes its own quota, and never changes the quota of another owner (rule K11)."""
     user = a_user() if each is None else a_user(quota={"each": each})
     stored = QuotaDescription(
         subject="user:shop.ann", each={"produce_bytes_per_second": 1024, "requests_per_second": 5}, shared={},
@@ -252,7 +252,7 @@ def test_a_token_that_is_not_replaced_in_time_is_reported(hours: int | None, rea
 
 
 def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
-    """Programs get the internal bootstrap address, with TLS if the Cluster has it, and never the external address."""
+    """Programs get the internal bootstrap address, with TLS if the Cluster has TLS, and never the external address."""
     plain = {"name": "data", "bootstrap": "http://a"}
     listeners = [{"name": "external", "bootstrap": "https://x"}, plain]
 
@@ -263,7 +263,7 @@ def test_programs_get_the_address_with_tls_if_there_is_one() -> None:
 
 
 def test_the_status_names_principal_token_and_findings() -> None:
-    """The status of a User has its principal and token id, also when a pass is interrupted.
+    """The status of a User has its principal and token id, even if a pass is interrupted.
 
     If the Cluster has the mode Open, the status of the User has a warning.
     """
