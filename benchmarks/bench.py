@@ -1,4 +1,4 @@
-"""`make bench`: compares Fairlead with Apache Kafka, its Python clients and NATS JetStream on the same work.
+"""`make bench`: compares Fairlead with Apache Kafka, Kafka's Python clients and NATS JetStream on the same work.
 
 Each part starts new brokers. While one broker is measured, the other brokers are stopped (SIGSTOP). Dirty pages are
 written to the disk before the measurement. The run fails if a peer does not start. Results are written to

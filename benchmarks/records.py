@@ -1,7 +1,7 @@
 """Part of `make bench` for single records in Python: compares `send` with the Python clients of Kafka and NATS.
 
-Reading of single records is measured by `groups_consume`, except for NATS, which is also read in this part. A side is a
-client with one way of sending. While one broker is measured, the other brokers are stopped.
+Reading single records is measured by `groups_consume`, except for NATS, whose reads are also measured in this part. A
+side is a client with one way of sending. While one broker is measured, the other brokers are stopped.
 """
 
 from __future__ import annotations

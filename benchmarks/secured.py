@@ -54,11 +54,11 @@ COMPARISONS = (
 HANDSHAKE_SECONDS = 5.0
 HANDSHAKES_AT_ONCE = 8
 HANDSHAKES_PER_SECOND = 500
-"""Number of handshakes that are tried in each second."""
+"""Number of handshakes attempted per second."""
 
 PeerT = TypeVar("PeerT", bound=PeerProcess)
 Rates: TypeAlias = tuple[float, float]
-"""Records per second of producing and of consuming."""
+"""Records per second when producing and when consuming."""
 Figures: TypeAlias = dict[str, list[Rates]]
 """Rates of each way, round by round."""
 
@@ -178,7 +178,8 @@ def cases_of(figures: Figures) -> list[Pairs]:
 def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
     """Compare requests with one JSON record and a token to the same requests in `open` mode.
 
-    Of all work in `make bench`, these requests have the least work besides authentication and access decisions.
+    Of everything that `make bench` measures, these requests do the least work besides authentication and access
+    decisions.
     """
     rates: dict[str, list[float]] = {"enforced": [], "plain": []}
     for _ in range(pairs):
@@ -229,7 +230,7 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes per second, and the 99th percentile of another client's produces before and during them."""
+    """Return handshakes per second, and the 99th percentile of another client's produce latency before and during."""
     bench = scene.bench(scene.encrypted)
     with _variables(scene.trust):
         topic = await asyncio.to_thread(bench.fairlead_topic, "replicated")
@@ -277,7 +278,7 @@ def _admit(url: str, administrator: Path, token: Path) -> Path:
 
 
 def certificates(folder: Path) -> Path:
-    """Write an authority and a certificate for this machine, in the forms of Fairlead and of Kafka."""
+    """Write an authority and a certificate for this machine, in the file formats of Fairlead and of Kafka."""
     folder.mkdir(parents=True)
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Benchmark")])

@@ -143,7 +143,7 @@ class Bench:
     ) -> float:
         """Return the records per second that ProducerPerformance prints; later settings override earlier settings.
 
-        `tls`: file with the TLS settings. `transaction_ms`: time from the begin of a transaction to its commit.
+        `tls`: file with the TLS settings. `transaction_ms`: time from the beginning of a transaction to its commit.
         """
         values = ["--payload-file", str(payload)] if payload else ["--record-size", str(self._value_bytes)]
         arguments = ["--topic", topic, "--num-records", str(self._records), *values]
@@ -228,7 +228,7 @@ class Bench:
         return Pairs(case, "records/s", tuple(ours), tuple(theirs), target)
 
     def memory_case(self, target: float) -> Pairs:
-        """Measure the peak of the resident memory after all preceding cases."""
+        """Measure the peak resident memory after all preceding cases."""
         ours, theirs = (peer.resident_bytes("VmHWM") / 2**20 for peer in (self._fairlead, self._kafka))
         return Pairs("peak resident memory of the broker", "MiB", (ours,), (theirs,), target, at_least=False)
 

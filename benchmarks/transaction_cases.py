@@ -1,7 +1,7 @@
 """Parts of `make bench` for transactions: compares Fairlead with Kafka, and committed reads with reads of all records.
 
 `transactions` measures producing, latencies and loops that read, transform and write, against Kafka's tools and
-confluent-kafka. `decisions` measures how many transactions a second one broker decides. While one broker is measured,
+confluent-kafka. `decisions` measures how many transactions per second one broker decides. While one broker is measured,
 the other broker is stopped.
 """
 
@@ -33,11 +33,11 @@ COMMIT_MS = 100
 LATENCY_SECONDS = 10.0
 BATCH_RECORDS = 8_000
 COPIER_BATCH_RECORDS = 2_000
-"""Records of a transaction in the trial run of Kafka's TransactionalMessageCopier, which counts records."""
+"""Records per transaction in the trial run of Kafka's TransactionalMessageCopier, which counts records."""
 COPIER_TIME = "%Y/%m/%d %H:%M:%S:%f"
 PRODUCERS = (1, 100, 1_000)
 COMMITS_A_SECOND = 10.0
-"""Commits of each producer a second."""
+"""Commits per second of each producer."""
 DECISION_P99_MS_MAX = 500
 COMMITTED_SHARE_MIN = 0.95
 """Fraction of the requested commits that must be reached."""
@@ -54,7 +54,7 @@ class TransactionBench:
         self._small = Bench(fairlead, kafka, options.records // 5, VALUE_BYTES)
 
     def produce(self) -> list[Pairs]:
-        """Measure producing 1 KB records with commits each 100 ms, against Kafka and without transactions."""
+        """Measure producing 1 KB records with a commit every 100 ms, against Kafka and without transactions."""
         ours, without, theirs = [], [], []
         bench, records = self._large, self._records // 5
         for _ in self._rounds:
@@ -78,7 +78,7 @@ class TransactionBench:
         ]
 
     def commit(self) -> list[Pairs]:
-        """Measure transactions with a record in each of three partitions, from the begin to the answered commit."""
+        """Measure transactions with a record in each of three partitions, from the start until the commit's answer."""
         return self._latencies("begin to commit answered", "commit")
 
     def visible(self) -> list[Pairs]:
@@ -109,7 +109,7 @@ class TransactionBench:
         ]
 
     def transform(self) -> list[Pairs]:
-        """Measure reading records, and writing a record for each to another topic, with commits each 100 ms."""
+        """Measure reading records, and writing a record for each to another topic, with a commit every 100 ms."""
         ours, python, copied = [], [], []
         bench, records = self._small, self._records // 5
         bench.alone(self._fairlead)
@@ -230,7 +230,7 @@ def _measured(
 
 
 def decisions(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure decisions a second of one broker for 1, 100 and 1,000 producers with ten commits a second each."""
+    """Measure one broker's decisions per second for 1, 100 and 1,000 producers, each with ten commits per second."""
     runs = []
     for producers in PRODUCERS:
         of_producers = [

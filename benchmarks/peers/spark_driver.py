@@ -38,7 +38,7 @@ class SparkDriver:
         self.version: str = self._answer()["ready"]
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send one request and return its result. Raises `PeerFailedError` with the message of Spark."""
+        """Send one request and return its result. Raises `PeerFailedError` with Spark's message."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()

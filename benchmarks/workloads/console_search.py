@@ -31,7 +31,7 @@ TARGET_SECONDS = 15.0
 
 
 async def load(bootstrap: str, records: int) -> None:
-    """Write the records, each with a key of its own."""
+    """Write the records, each with a unique key."""
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         await admin.create_topic(TOPIC, partitions=3)
         for first in range(0, records, CHUNK_RECORDS):

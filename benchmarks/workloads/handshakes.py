@@ -23,7 +23,7 @@ def connect(
     interval: float,
     made: list[int],
 ) -> None:
-    """Open a connection at each interval for some seconds, at once when late, and append their number to `made`."""
+    """Open a connection per interval for some seconds, at once if late; append the number of connections to `made`."""
     count = 0
     while (passed := time.monotonic() - began) < seconds:
         if passed < count * interval:

@@ -122,7 +122,7 @@ def _kafka_transactions(options: Options, committing: Callable[[int], None]) -> 
 
 
 async def sdk_commit(options: Options) -> Figures:
-    """Measure the time from the begin of a transaction until its commit is answered."""
+    """Measure the time from the beginning of a transaction until its commit is answered."""
     return percentiles(await _sdk_transactions(options, lambda number: None))
 
 
@@ -142,12 +142,12 @@ class Visibility:
         """Number of transactions; None while further transactions follow."""
 
     def committing(self, number: int) -> None:
-        """Note the begin of a commit."""
+        """Record the start of a commit."""
         assert number == len(self._committed), (number, len(self._committed))
         self._committed.append(time.perf_counter())
 
     def read(self, value: bytes) -> None:
-        """Note a record; the last record of a transaction makes the transaction visible."""
+        """Record that a record was read; the last record of a transaction makes the transaction visible."""
         number = int.from_bytes(value, "big")
         self._read[number] = self._read.get(number, 0) + 1
         if self._read[number] == LATENCY_PARTITIONS:
@@ -165,7 +165,7 @@ class Visibility:
 
 
 async def sdk_visible(options: Options) -> Figures:
-    """Measure the time from the begin of a commit until a reader of committed records has all its records."""
+    """Measure the time from the start of a commit until a reader of committed records has the whole transaction."""
     seen = Visibility()
 
     async def read() -> None:
@@ -232,7 +232,7 @@ class Committed:
 
 
 async def sdk_transform(options: Options) -> Figures:
-    """Read records, transform each value, and send it to another topic, with `exactly_once` and commits each 100 ms."""
+    """Read records, transform each value, and send it to another topic, with `exactly_once`; commit every 100 ms."""
     committed = Committed()
     async with (
         Consumer(
@@ -344,7 +344,7 @@ class PlainProducer:
     def __init__(
         self, client: pyreqwest.client.Client, options: Options, number: int, taken: list[float]
     ) -> None:
-        """`taken` gets the seconds of each commit."""
+        """The seconds of each commit are appended to `taken`."""
         self._client = client
         self._taken = taken
         self._options = options

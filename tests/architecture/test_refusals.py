@@ -1,4 +1,4 @@
-"""Tests assert types, codes and data of errors, and neither their sentences nor patterns of sentences."""
+"""Tests assert the types, codes and data of errors, not their sentences or patterns of sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a consumer group that commit the delivered records and record both in a history."""
+"""Members of a consumer group, which commit the delivered records; a history contains both deliveries and commits."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ committed.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
 topic, readers saw no other order of results while the faults happened, the group's offsets are the ends of the orders,
-and no transaction is open. The program prints a JSON report, and exits with 1 if any of this is not so.
+and no transaction is open. The program prints a JSON report, and exits with 1 if any of these conditions is violated.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RESULTS_A_ROUND: Final = 20
 PROGRESS_SECONDS: Final = 90.0
 """Time limit for the results after a round, and after the last fault."""
 COMMIT_SECONDS: Final = 5.0
-"""Time for which a fault waits for a commit."""
+"""Maximum time for which a fault waits for a commit."""
 FENCED_SECONDS: Final = 10.0
 """Time for which a worker that was paused may run beside its successor before it is killed."""
 OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
@@ -80,7 +80,7 @@ class Storm:
             PricingProcess(cluster.folder, cluster.urls, f"pricing-{number}") for number in range(WORKERS)
         ]
         self.exits: Counter[str] = Counter()
-        """Errors with which workers ended, and `none` for a paused worker that went on beside its successor."""
+        """Errors with which workers ended, and `none` for a paused worker that continued alongside its successor."""
         self.is_over = False
         self.faults: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
             "commits_written_but_not_answered": (30, self.kill_before_answer),
@@ -129,7 +129,7 @@ class Storm:
                         values += [value or b"" for value in batch.values]
 
     async def supervise(self) -> None:
-        """Start each worker again that has ended, until cancelled."""
+        """Restart each worker that has ended, until cancelled."""
         while True:
             for worker in self.workers:
                 if worker.has_ended and not self.is_over:
@@ -155,7 +155,7 @@ class Storm:
                 raise TimeoutError(message)
 
     async def kill_before_answer(self) -> None:
-        """Hold back etcd's answers to the group's coordinator, and kill it once etcd has written a commit of it."""
+        """Hold back etcd's answers to the group's coordinator; kill the coordinator once etcd has written a commit."""
         node = await self._coordinator()
         self.cluster.links.block({(ETCD, node.name)})
         try:
@@ -188,7 +188,7 @@ class Storm:
         worker.start()
 
     async def zombie_with_successor(self) -> None:
-        """Pause a worker, start another process of its name, and let the paused one continue after two timeouts."""
+        """Pause a worker, start another process with its name, and resume the paused worker after two timeouts."""
         worker = self.rng.choice(self.workers)
         log, zombie = worker.log, worker.pause()
         worker.start()

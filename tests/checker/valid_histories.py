@@ -1,8 +1,8 @@
 """Makes valid histories of any length: events that clients of a correct log may see.
 
-The log is a list for each partition. Requests overlap, and some get no answer, whether they are stored or not. A reader
-follows each partition, a group reads and commits, a process requests log ends, and at the end all records are read once
-more.
+The log consists of one list per partition. Requests overlap, and some get no answer, whether they are stored or not. A
+reader follows each partition, a group reads and commits, a process requests log ends, and at the end all records are
+read once more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One cluster of one broker with some topics, a console that shows it, and a browser."""
+"""One cluster of one broker with some topics, a console that shows the cluster, and a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlead.blocking import Admin, Producer
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a broker with records in one topic, a topic with a hostile neighbour, and a group with a lag.
+    """Run a broker with records in one topic, an empty topic, and a group that lags behind.
 
     The broker is a process, because a broker in the process of the tests would suppress logs that other tests capture.
     """
@@ -56,7 +56,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(params=["light", "dark"])
 def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    """Open a page in both colours; at the end, no script has failed and the policy has refused nothing."""
+    """Open a page in both colour schemes; finally check that no script failed and that the policy refused nothing."""
     context = browser.new_context(color_scheme=request.param)
     page, wrong = watched(context)
     yield page

@@ -1,4 +1,4 @@
-"""The console in Debian's Chromium: accessible in both colours, usable by keyboard, on a phone and without scripts."""
+"""The console in Debian's Chromium: accessible in both colour schemes, by keyboard, on a phone and without scripts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PAGES = [
 
 @pytest.mark.parametrize("path", PAGES)
 def test_pages_are_accessible(tab: Page, console: str, path: str) -> None:
-    """axe-core finds no violation of its rules on any page, in both colours."""
+    """axe-core finds no violation of its rules on any page, in both colour schemes."""
     tab.goto(console + path)
 
     assert violations(tab) == []
 
 
 def test_a_search_needs_only_the_keyboard(tab: Page, console: str) -> None:
-    """The key / goes to the search; the list follows the text, and the address can be bookmarked."""
+    """The key / focuses the search; the list shows only matching topics, and the address can be bookmarked."""
     tab.goto(f"{console}/topics")
     tab.keyboard.press("/")
     tab.keyboard.type("pay")
@@ -47,7 +47,7 @@ def test_a_search_needs_only_the_keyboard(tab: Page, console: str) -> None:
 
 
 def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
-    """The event of a refresh exchanges what is different in the page, and keeps the page."""
+    """A refresh event replaces only the parts of the page that have changed, without loading the page again."""
     tab.goto(f"{console}/topics/orders")
     tab.evaluate(
         "document.querySelector('h1').dataset.kept = 'yes'; document.querySelector('.figures').remove()"
@@ -69,7 +69,7 @@ def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
     ],
 )
 def test_pages_fit_a_phone(browser: Browser, console: str, path: str) -> None:
-    """On the width of a phone, no page is wider than the screen."""
+    """At the width of a phone, no page is wider than the screen."""
     context = browser.new_context(viewport={"width": 360, "height": 740})
     page = context.new_page()
     page.goto(console + path)

@@ -1,4 +1,4 @@
-"""Changes in the browser: what each form does to the cluster, the command that it names, and what is refused."""
+"""Changes in the browser: the effect of each form on the cluster, the command that the page shows, and refusals."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fairlead import TopicPartition
 from fairlead.blocking import Admin
 from fairlead.errors import GroupNotFoundError, TopicNotFoundError
 
-# Both colours of these pages are in test_browser.py.
+# Pages in both colour schemes are tested in test_browser.py.
 in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
 pytestmark = pytest.mark.slow
 
 
 def command_of(page: Page) -> list[str]:
-    """Return the words of the command that the page names for the last change."""
+    """Return the words of the command that the page shows for the last change."""
     return shlex.split(page.locator(".banner .same code").inner_text())
 
 
 @in_light
 def test_a_topic_is_created_changed_enlarged_and_deleted(tab: Page, console: str, bootstrap: str) -> None:
-    """Each form changes the topic, and names the command that does the same."""
+    """Each form changes the topic, and the page shows the command that does the same."""
     with Admin(bootstrap) as admin:
         tab.goto(f"{console}/topics")
         tab.get_by_role("link", name="Create a topic").click()
@@ -64,7 +64,7 @@ def test_a_topic_is_created_changed_enlarged_and_deleted(tab: Page, console: str
 
         with pytest.raises(TopicNotFoundError):
             admin.describe_topic("parcels")
-        # A result is shown once.
+        # The result of a change is shown only once.
         tab.reload()
         expect(tab.locator(".banner")).to_have_count(0)
 
@@ -124,7 +124,7 @@ def orders() -> list[TopicPartition]:
 
 @in_light
 def test_a_broker_is_cordoned_and_configured(tab: Page, console: str, bootstrap: str) -> None:
-    """Buttons steer a broker, and its settings can be changed."""
+    """A broker is cordoned and uncordoned by buttons, and its settings can be changed."""
     with Admin(bootstrap) as admin:
         tab.goto(f"{console}/brokers")
         assert violations(tab) == []
@@ -184,7 +184,7 @@ def test_a_form_of_another_site_changes_nothing(console: str, path: str, form: s
 
 
 def test_every_change_is_in_the_list_of_foreign_forms() -> None:
-    """The test of foreign forms knows every address that changes something."""
+    """The test of forms from other sites covers every address that changes something."""
     from fairlead_console.pages import PAGES
 
     known = [re.sub(r"/(orders|billing|0)(?=/)", "/{}", path) for path, _ in CHANGES]

@@ -1,4 +1,4 @@
-"""Messages of a topic: browsing, searching inside a budget, one record, and hostile contents."""
+"""Messages of a topic: browsing, searching within a budget, one record, and hostile contents."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_pages_of_messages_have_every_record_once(console: str, topics: None, st
     ],
 )
 def test_a_search_finds_what_fits(console: str, topics: None, query: str, count: int) -> None:
-    """Keys, texts, patterns, JSON paths and positions choose records."""
+    """Records can be selected by key, text, pattern, JSON path and position."""
     assert len(followed(console, f"/topics/clicks/messages?{query}")) == count
 
 
@@ -113,7 +113,7 @@ def test_a_search_finds_what_fits(console: str, topics: None, query: str, count:
      "match=path&q=id", "count=501", "positions=1", "budget=x", "view=x", "field=x", "nbytes=x", "start=time"],
 )  # fmt: skip
 def test_a_search_that_is_not_valid_names_the_field(console: str, topics: None, query: str) -> None:
-    """The page of a refused search has the form with what was entered, and the reason."""
+    """The page of a refused search shows the reason, and the form with the entered values."""
     status, _, body = ask(console, f"/topics/clicks/messages?{query}")
 
     assert status == 422
@@ -121,7 +121,7 @@ def test_a_search_that_is_not_valid_names_the_field(console: str, topics: None, 
 
 
 def test_a_search_ends_at_its_budget(console: str, topics: None) -> None:
-    """A search reads no more than its budget, shows it, and continues with a larger one where it has stopped."""
+    """A search reads no more than its budget, shows the budget, and continues where it stopped with a larger budget."""
     path = "/topics/large/messages?q=no-record-has-this&budget=9&start=oldest"
     _, _, body = ask(console, path)
     text = body.decode()
@@ -135,7 +135,7 @@ def test_a_search_ends_at_its_budget(console: str, topics: None) -> None:
 
 
 def test_a_record_has_a_permanent_address(console: str, topics: None) -> None:
-    """The page of a record shows it in each view, its key and value are files, and the command that prints it."""
+    """The page of a record offers several views, its key and value as files, and the command that prints the record."""
     _, _, body = ask(console, "/topics/clicks/messages?q=%22id%22:%2042,")
     (place,) = places(body)
     path = f"/topics/clicks/messages/{place}"
@@ -161,7 +161,7 @@ def test_a_record_that_does_not_exist_is_not_found(console: str, topics: None, p
 
 
 def test_a_large_record_is_an_excerpt_with_a_download(console: str, topics: None) -> None:
-    """Pages with records of 8 MiB are small, and the whole value is a download."""
+    """Pages with records of 8 MiB are small, and the whole value can be downloaded."""
     _, _, listed = ask(console, "/topics/large/messages")
     _, _, one = ask(console, "/topics/large/messages/0/1")
     _, _, value = ask(console, "/topics/large/messages/0/1/value")
@@ -191,7 +191,7 @@ def test_a_search_is_exported_as_lines_or_columns(console: str, topics: None) ->
 
 @pytest.mark.slow
 def test_hostile_records_are_shown_harmlessly(tab: Page, console: str, topics: None) -> None:
-    """Nothing in a record runs, hides or turns the page around, in the list or on the page of a record."""
+    """Nothing in a record is run, hides content or changes the text direction, in the list or on the record's page."""
     tab.goto(f"{console}/topics/odd/messages")
     tab.evaluate("for (const each of document.querySelectorAll('#rows details')) each.open = true")
     text = tab.locator("main").inner_text()
@@ -209,7 +209,7 @@ def test_hostile_records_are_shown_harmlessly(tab: Page, console: str, topics: N
 
 @pytest.mark.slow
 def test_a_search_goes_on_until_it_is_stopped(browser: Browser, console: str, bootstrap: str) -> None:
-    """A long search goes on by itself, stops at the button, and its link continues to the record that fits."""
+    """A long search continues automatically, is stopped by the button, and its link continues to the match."""
     context = browser.new_context()
     page, wrong = watched(context)
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
@@ -240,7 +240,7 @@ def test_a_search_goes_on_until_it_is_stopped(browser: Browser, console: str, bo
 
 @pytest.mark.slow
 def test_messages_fit_a_phone(browser: Browser, console: str, topics: None) -> None:
-    """On the width of a phone, pages of messages are not wider than the screen, also with long contents."""
+    """At the width of a phone, pages of messages are no wider than the screen, even with long contents."""
     context = browser.new_context(viewport={"width": 360, "height": 740})
     page = context.new_page()
     widths = []

@@ -35,7 +35,7 @@ COMPRESSED_MAX = 150 * 1024
     ],
 )
 def test_pages_are_complete_without_scripts(console: str, path: str, shown: list[str]) -> None:
-    """A page contains its data when the server sends it."""
+    """A page already contains its data when the server sends it."""
     status, _, body = ask(console, path)
 
     assert status == 200
@@ -72,7 +72,7 @@ def test_errors_name_the_problem_and_its_page(console: str, path: str, status: i
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/no-such-page", "/topics/no-such-topic"])
 def test_every_answer_limits_what_a_browser_does(console: str, path: str) -> None:
-    """The policy allows scripts and styles of the console only, and no page has an inline script or style."""
+    """The policy allows only the console's own scripts and styles, and no page has an inline script or style."""
     _, headers, body = ask(console, path)
     text = body.decode()
 
@@ -84,7 +84,7 @@ def test_every_answer_limits_what_a_browser_does(console: str, path: str) -> Non
 
 
 def test_scripts_and_styles_are_small_and_kept_by_browsers(console: str) -> None:
-    """All scripts and styles together have at most 150 KiB compressed, and a browser asks for each only once."""
+    """All scripts and styles together have at most 150 KiB compressed, and a browser requests each file only once."""
     _, _, body = ask(console, "/")
     paths = re.findall(r'(?:src|href)="(/static/[^"]+)"', body.decode())
     answers = [ask(console, path, headers={"Accept-Encoding": "gzip"}) for path in sorted(set(paths))]

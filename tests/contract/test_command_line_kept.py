@@ -74,7 +74,7 @@ def _parameter(each: Any) -> Any:
 
 
 def _word(text: Any) -> str | None:
-    """Return a shown default that is one word. Sentences are not part of the contract."""
+    """Return the default that the help shows, if it is one word. Sentences are not part of the contract."""
     return text if isinstance(text, str) and " " not in text else None
 
 

@@ -1,4 +1,4 @@
-"""The names that install and run Fairlead: entry points, extras, custom resources, conditions, values of charts."""
+"""The names that install and run Fairlead: entry points, extras, custom resources, conditions and chart values."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _batch(
 
 
 def _marker(offset: Offset, epoch: int) -> StampedBatch:
-    """Return a marker that aborts the transaction of the batch before it."""
+    """Return a marker that aborts the transaction of the preceding batch."""
     kind, decided_us = MarkerKind.ABORT, TimestampUs(FIRST_TIME_US)
     marker = Marker(ProducerId(11), ProducerEpoch(3), kind, Offset(offset - 1), decided_us)
     return _stamped(pack_marker(marker), offset, epoch)
@@ -135,7 +135,7 @@ def test_the_files_of_a_data_directory_are_unchanged() -> None:
 
 
 def test_the_golden_directory_is_opened_and_read(tmp_path: Path) -> None:
-    """A data directory of an earlier release is clean, undamaged, and has the same records and producers."""
+    """A data directory of an earlier release opens as clean and undamaged, with the same records and producers."""
     files = {name: _bytes(content) for name, content in golden.read("log_files").items()}
     for name, data in files.items():
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Metrics of brokers and of the operator, which dashboards and alerts name. The client library has no metrics."""
+"""Metrics of brokers and of the operator, to which dashboards and alerts refer. The client library has no metrics."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def configuration() -> Any:
         name: {
             "type": key.type.value,
             "default": key.default,
-            # Text that answers show as the default if the default follows from another setting.
+            # Text that answers show as the default if the default depends on another setting.
             "default_rule": key.default_rule,
             "range": [key.minimum, key.maximum],
             "choices": list(key.choices),
@@ -72,7 +72,7 @@ def variables() -> Any:
 
 
 def spark_options() -> Any:
-    """Describe the names of all options of Spark's sources and sinks, and the columns of a read."""
+    """Describe the names of all options of Spark's sources and sinks, and the columns that a source returns."""
     return {
         "read": {each.name: each.reads for each in READ_OPTIONS},
         "write": sorted(each.name for each in WRITE_OPTIONS),
@@ -97,5 +97,5 @@ def test_the_environment_variables_are_unchanged() -> None:
 
 
 def test_the_options_of_spark_are_unchanged() -> None:
-    """Options of Spark and columns of a read are unchanged."""
+    """The options of Spark's sources and sinks, and the columns that a source returns, are unchanged."""
     golden.assert_unchanged("spark_options", spark_options())

@@ -150,7 +150,7 @@ def _report(text: str) -> None:
 
 
 def go() -> str:
-    """Find a Go toolchain: the pinned one of the environment, or the machine's own.
+    """Find a Go toolchain: the toolchain pinned in the environment, or else the machine's own.
 
     Raise `EtcdNotBuilt` if there is no toolchain.
     """

@@ -32,7 +32,7 @@ a busy machine.
 """
 # A single member elects itself at once, and can grant short leases.
 ALONE = ("--heartbeat-interval=10", "--election-timeout=100")
-# A long election timeout keeps a slow leader on a busy machine.
+# With a long election timeout, a slow leader on a busy machine stays the leader.
 TOGETHER = ("--heartbeat-interval=100", "--election-timeout=1000")
 # The results of these tests do not depend on the disk of etcd.
 QUICK_DISK = ("--unsafe-no-fsync",)

@@ -95,7 +95,7 @@ class EtcdPods:
         return self.url_by("https" if pod is not None and pod.seen.phase == "tls" else "http", ordinal)
 
     def url_by(self, scheme: Scheme, ordinal: int) -> str:
-        """Return the URL of a member for clients of a scheme."""
+        """Return a member's URL for clients, with the given scheme."""
         ports = self._ports if scheme == "http" else self._tls_ports
         return f"{scheme}://127.0.0.1:{ports[ordinal][0]}"
 

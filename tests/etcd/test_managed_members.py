@@ -131,7 +131,7 @@ class Writer:
                 continue
 
     def client(self, scheme: Scheme) -> EtcdCoordination:
-        """Return a client of all members."""
+        """Return a client that connects to all members."""
         folder = self._pods.certificates
         tls = (
             EtcdTls(folder / "ca.crt", folder / "tls.crt", folder / "tls.key") if scheme == "https" else None

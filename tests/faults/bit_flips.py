@@ -1,11 +1,11 @@
 """Damages the files of a log, and reads the log with a check of every batch.
 
 Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
-epochs, checkpoint, synced offsets, identity, clean marker. Bits are flipped, files are truncated, and in segments whole
-batches also change places, are stored twice, or are overwritten by others, as by lost and misdirected writes. The log
-is opened, read from end to end and at every offset, and scrubbed. A reader checks every batch; each record must be the
-stored record of its offset, and no offset may be skipped silently. Every range that is not served must be reported: by
-recovery, by a read, by the reader's own check, and in any case by the scrub.
+epochs, checkpoint, synced offsets, identity, clean marker. Bits are flipped and files are truncated; in segments, whole
+batches also change places, are stored twice, or are overwritten by other batches, as after lost and misdirected writes.
+The log is opened, read from end to end and at every offset, and scrubbed. A reader checks every batch; each record must
+be the stored record of its offset, and no offset may be skipped silently. Every range that is not served must be
+reported: by recovery, by a read, by the reader's own check, and in any case by the scrub.
 
 `python bit_flips.py --trials 1000 --seed 1` prints a JSON report and exits with 1 when damage was not noticed, a wrong
 record was served, or any error other than a refusal was raised.
@@ -98,7 +98,8 @@ def harm(path: Path, rng: random.Random) -> str:
         return f"lost its last {lost} bytes"
     begin, length = 0, len(data)
     if path.suffix == ".log" and rng.random() < 0.5:
-        # Half of the damage is put in headers, a small part of the bytes, because a header locates the next batch.
+        # Half of the damage is put in headers, although they are a small part of the bytes, because a header locates
+        # the next batch.
         begin, length = rng.choice([start for start, _ in iterate_headers(data)]), HEADER_BYTES
     flips = {8 * begin + rng.randrange(length * 8) for _ in range(rng.choice((1, 1, 2)))}
     for bit in flips:

@@ -38,7 +38,7 @@ class FaultyBroker:
 
     @property
     def broker(self) -> RunningBroker:
-        """The present broker."""
+        """The current broker."""
         assert self.running is not None
         return self.running
 

@@ -48,7 +48,7 @@ def full() -> tuple[LyingDisk, list[Record]]:
 
 
 def cleaned_until_cut(disk: LyingDisk, number: int) -> bool:
-    """Clean a log twice, so that tombstones go, and cut the power at a change. Returns whether it was cut."""
+    """Clean a log twice, so that tombstones go, and cut the power at a change. Returns whether the power was cut."""
     directory, log = opened(disk)
     disk.cut_at = disk.operations + number
     try:
@@ -61,7 +61,7 @@ def cleaned_until_cut(disk: LyingDisk, number: int) -> bool:
 
 
 def check(log: PartitionLog, full: list[Record]) -> None:
-    """The log is whole, and its newest records are those of the full log."""
+    """Check that the log is intact, and that its newest records are those of the uncleaned log."""
     kept = committed(log)
     check_covered(log)
     assert not log.damaged
@@ -73,7 +73,7 @@ def check(log: PartitionLog, full: list[Record]) -> None:
 def test_a_cut_at_any_change_of_the_disk_keeps_the_newest_records(
     full: tuple[LyingDisk, list[Record]], stride: int
 ) -> None:
-    """After a cut at the n-th change for every n, the next start finds a whole log, which can be cleaned again."""
+    """After a cut at the n-th change for every n, the next start finds an intact log, which can be cleaned again."""
     base, records = full
     rng, losses, number = random.Random(1), Losses(), 0
     while True:

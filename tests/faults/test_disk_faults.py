@@ -103,7 +103,7 @@ async def test_an_unexpected_error_in_work_on_many_partitions_is_contained(
 async def test_a_broker_starts_beside_a_log_that_fails_unexpectedly(
     faulty: FaultyBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker starts although a log cannot be opened for an unexpected reason, and refuses only its partition."""
+    """A broker starts even if a log cannot be opened for an unexpected reason, and refuses only its partition."""
     await store_three(faulty)
     await faulty.calls.create("other")
     topic_id = (await faulty.calls.call("GET", "/v1/topics/t")).json["topic_id"]
@@ -206,7 +206,7 @@ async def test_a_failed_read_is_answered_and_does_not_end_writes(faulty: FaultyB
 
 
 async def test_an_idempotent_batch_in_doubt_is_there_once_after_a_restart(faulty: FaultyBroker) -> None:
-    """An idempotent batch whose sync failed is stored once after a restart and a repetition."""
+    """An idempotent batch whose sync failed is stored once when it is sent again after a restart."""
     await store_three(faulty)
     doubtful = sequenced(0, [b"doubtful"])
     faulty.storage.sync_error = errno.EIO

@@ -1,8 +1,8 @@
 """Mutates requests of every Kafka API and version that is served, and decodes them as the listener does.
 
 `python kafka_request_mutations.py --mutants 100000 --seed 1` prints a JSON report with the slowest mutant. The process
-has a limit on its memory, so that a length that is believed ends it. The program exits with 1 when decoding raises
-anything but the error for which a connection is closed.
+has a memory limit, so that the process fails if decoding trusts a false length. The program exits with 1 when decoding
+raises anything but the error for which a connection is closed.
 """
 
 from __future__ import annotations

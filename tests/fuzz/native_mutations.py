@@ -1,8 +1,9 @@
 """Mutates the inputs of the native module of the Kafka listener, and checks that each is refused or translated.
 
-`python native_mutations.py --mutants 100000 --seed 1 --sanitize` compiles the module with the address and the undefined
-behaviour sanitizer, and runs the mutations in a process with it. The program prints a JSON report and exits with 1 when
-an accepted input does not survive a round trip; a sanitizer ends the process with a message on stderr.
+`python native_mutations.py --mutants 100000 --seed 1 --sanitize` compiles the module with the address and
+undefined-behaviour sanitizers, and runs the mutations in a process that loads this module. The program prints a JSON
+report and exits with 1 when an accepted input does not survive a round trip; a sanitizer ends the process with a
+message on stderr.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ NUMBERS: Final = (
     b"\xff\xff\xff\xff\x0f",
     b"\xff" * 10,
 )
-"""Numbers of records: small ones, the largest and smallest of 32 bits, and one without an end."""
+"""Encoded numbers of records: small numbers, the largest and smallest 32-bit numbers, and a number that never ends."""
 PLACES: Final = (0, 1, 3, 8, 2**31 - 1, 2**31, 2**62, 2**63 - 1, -1, -(2**63))
 
 
@@ -74,7 +75,7 @@ def compiled(folder: Path, *, bounds: bool) -> Path:
 
 
 def loaded(library: Path | None) -> ModuleType:
-    """Return the module of a library, or the installed one."""
+    """Return the module in a library, or the installed module."""
     if library is None:
         return importlib.import_module(MODULE)
     spec = importlib.util.spec_from_file_location(MODULE, library)
@@ -95,7 +96,7 @@ def sanitized(arguments: list[str], *, bounds: bool) -> int:
         variables = {
             **os.environ,
             "LD_PRELOAD": found.stdout.strip(),
-            # The interpreter frees nothing at its end, and its own allocator hides the ends of buffers.
+            # The interpreter does not free its memory at exit, and its own allocator would hide where buffers end.
             "ASAN_OPTIONS": "detect_leaks=0",
             "PYTHONMALLOC": "malloc",
         }
@@ -114,7 +115,7 @@ def number(value: int) -> bytes:
 
 
 def field(chance: random.Random) -> bytes:
-    """Return a key, a value or a header value: null, empty or some bytes, after its length."""
+    """Return a key, a value or a header value (null, empty or some bytes), preceded by its length."""
     length = chance.choice((-1, 0, 1, 3, 70, 200))
     return number(length) + chance.randbytes(max(length, 0))
 

@@ -219,7 +219,7 @@ class RequestMutations:
             parts["body"] = bytes(body)
 
     def _splice(self, body: bytearray) -> None:
-        """Flip a bit, truncate, repeat a piece, or replace a piece by a JSON value."""
+        """Flip a bit, truncate, repeat a piece, or replace a piece with a JSON value."""
         rng = self._random
         at = rng.randrange(len(body))
         pick = rng.random()
@@ -284,7 +284,7 @@ class Answers:
         self._application = application
 
     async def answer(self, request: Request) -> tuple[int, bytes]:
-        """Return status and body. An exception of the application is raised."""
+        """Return status and body. An exception raised by the application is passed on."""
         headers = [(b"host", b"127.0.0.1")]
         headers += [(name.encode(), value.encode()) for name, value in request.headers]
         for name, value in (("content-type", request.media_type), ("accept", request.accept)):

@@ -30,7 +30,7 @@ def test_mutated_requests_are_decoded_or_refused() -> None:
 
 
 def test_mutated_records_are_translated_or_refused() -> None:
-    """Mutated records and columns are translated or refused, and what is translated survives a round trip."""
+    """Mutated records and columns are translated or refused, and all translated data survives a round trip."""
     finished = mutate("native_mutations.py", "--mutants", "20000")
     report = json.loads(finished.stdout)
 
@@ -40,7 +40,7 @@ def test_mutated_records_are_translated_or_refused() -> None:
 
 @pytest.mark.slow
 def test_the_sanitizer_notices_a_missing_check() -> None:
-    """The native module has no fault that the address sanitizer finds; without one of its checks, it has one."""
+    """The address sanitizer finds no fault in the native module, but finds one if a check of the module is left out."""
     sound = mutate("native_mutations.py", "--mutants", "5000", "--sanitize")
     broken = mutate("native_mutations.py", "--mutants", "5000", "--sanitize", "--without-bounds")
 

@@ -1,7 +1,7 @@
 """Connections that send bad inputs to a broker, read every answer, and judge it.
 
-`wire_mutations.py` runs them. An answer must be a success or a problem of the catalogue, and never a failure (500). The
-HTTP server itself may answer a malformed head or body with 400 and no body, or close the connection.
+`wire_mutations.py` opens these connections. An answer must be a success or a problem of the catalogue, and never a
+failure (500). The HTTP server itself may answer a malformed head or body with 400 and no body, or close the connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes of bad inputs for a broker: whole requests, chunked bodies, heads of HTTP/1.1, frames of HTTP/2.
 
-`wire_mutations.py` sends them. The mutated requests of `request_mutations.py` are complete messages of HTTP, so that
-the next request on the connection is found; the other inputs break the protocol below the requests.
+`wire_mutations.py` sends these inputs. The mutated requests of `request_mutations.py` are complete messages of HTTP, so
+that the next request on the connection is found; the other inputs break the protocol below the requests.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHUNK_PIECES: Final = (
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, CONTINUATION = 4, 1, 9
 HEADERS_BLOCK: Final = b"\x82\x86\x04\x0a/v1/topics\x01\x09127.0.0.1"
-"""Encoded head of `GET /v1/topics` of the authority 127.0.0.1."""
+"""Encoded head of `GET /v1/topics` with the authority 127.0.0.1."""
 FRAMES: Final = ((1, 5), (1, 4), (0, 1), (3, 0), (8, 0), (9, 4), (6, 0), (7, 0), (2, 0), (99, 255))
 """Types and flags of frames."""
 

@@ -24,7 +24,7 @@ async def three(cluster: Cluster) -> Cluster:
 
 
 async def settled_pair(cluster: Cluster) -> tuple[GroupClient, GroupMember, GroupMember]:
-    """Return a group of two members with three partitions each, one of them with a committed offset."""
+    """Return a group of two members with three partitions each; one partition has a committed offset."""
     group = GroupClient(cluster, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first, second)
@@ -33,7 +33,7 @@ async def settled_pair(cluster: Cluster) -> tuple[GroupClient, GroupMember, Grou
 
 
 async def goes_on(group: GroupClient, *members: GroupMember) -> None:
-    """Check that members keep their partitions, in the same member epochs."""
+    """Check that members keep their partitions and their member epochs."""
     before = [(member.epoch, member.partitions) for member in members]
     epoch, offsets = (await group.describe()).epoch, await group.offsets()
     for member in members:

@@ -97,7 +97,7 @@ async def test_a_commit_without_an_answer_is_found_or_repeated(scene: Scene, tro
 
 
 async def test_a_repeated_commit_of_a_former_member_gets_the_first_answer(scene: Scene) -> None:
-    """A committed transaction is answered as committed, although the member has left the group since."""
+    """A committed transaction is answered as committed, even if the member has since left the group."""
     member = await scene.member()
     transaction = await scene.begin()
     first = await scene.commit(transaction, 7, member)
@@ -108,7 +108,7 @@ async def test_a_repeated_commit_of_a_former_member_gets_the_first_answer(scene:
 
 
 async def test_a_refused_offset_leaves_the_transaction_open(scene: Scene) -> None:
-    """A commit by a former member, or of one refused offset, stores nothing; the transaction can be aborted."""
+    """A commit by a former member, or with a refused offset, stores nothing; the transaction can be aborted."""
     member = await scene.member()
     transaction = await scene.begin()
     ghost = scene.group.member(member.member_id, TOPIC, epoch=member.epoch - 1)

@@ -42,7 +42,7 @@ def coordinated(cluster: Cluster) -> CoordinatedGroup | None:
 async def test_a_commit_that_may_not_stand_is_not_acknowledged(
     troubled: tuple[Cluster, list[Trouble]], trouble: Trouble
 ) -> None:
-    """A commit with an unknown outcome is not acknowledged, and the client's repetition is stored."""
+    """A commit with an unknown outcome is not acknowledged, and is stored when the client repeats it."""
     cluster, faults = troubled
     group = GroupClient(cluster, "etl")
     member = group.member("m1", "flights")

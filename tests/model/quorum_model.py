@@ -180,7 +180,7 @@ SWITCHES: Final = {
     ),
     "progress before reconciling": _with(_SMALL, (MOVE, 1), has_late_reports=True, epoch_max=2),
 }
-"""A world for each rule that has a violation without the rule."""
+"""For each rule, a world in which leaving out the rule leads to a violation."""
 _ALSO: Final = {"last_broker_epoch": ("old copy",)}
 """Rules that cannot be kept without another rule."""
 

@@ -65,7 +65,7 @@ class Draft:
     def freeze(self) -> State:
         """Return the changed state."""
         if self.world.is_synced and not self.left.get(POWER):
-            # Without a loss of power to come, a late fsync is the same as a late report.
+            # If no loss of power follows, a late fsync is the same as a late report.
             for at, broker in enumerate(self.brokers):
                 if broker.is_up and broker.synced < len(broker.log):
                     self.change(at, synced=len(broker.log))
@@ -350,7 +350,7 @@ def is_full(state: State, world: World) -> bool:
     """Return whether a live leader has everything committed and every member is a voter."""
     record = state.records[-1]
     if record.epoch >= world.epoch_max:
-        return True  # The search has no further epoch for a way back.
+        return True  # The bounded search has no further epoch in which the partition could recover.
     if record.leader is None:
         return False
     broker: Broker = state.brokers[record.leader.broker]

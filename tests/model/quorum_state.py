@@ -1,4 +1,4 @@
-"""State of the model of quorum replication: the record of one partition, brokers with their disks, and puts under way.
+"""State of the model of quorum replication: the record of one partition, brokers with their disks, and pending puts.
 
 A state is a tuple of tuples, so that the search can hash it. `quorum_rules` changes states, `quorum_steps` yields the
 steps, and `quorum_model` contains the invariants and the worlds.
@@ -81,7 +81,7 @@ class Term(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A put of a leader whose fate is open, or that the store has refused."""
+    """A put of a leader whose outcome is open, or that the store has refused."""
 
     record: Record
     is_refused: bool
@@ -97,7 +97,7 @@ class Report(NamedTuple):
 
 
 class LateReport(NamedTuple):
-    """A report of a synced offset that is under way."""
+    """A report of a synced offset that is in transit."""
 
     leader_epoch: int
     epoch: int
@@ -250,7 +250,7 @@ class World:
 
 
 def members(record: Record) -> list[int]:
-    """Return the brokers that make N: the replicas without the replica that is being added."""
+    """Return the brokers that make up N: the replicas without the replica that is being added."""
     return [broker for broker, place in enumerate(record.replicas) if place and broker != record.adding]
 
 

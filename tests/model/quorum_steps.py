@@ -384,7 +384,7 @@ def _written(state: State, world: World, plan: Plan) -> Iterator[Draft]:
 
 
 def _of_asking_first(state: State, world: World) -> Steps:
-    """Yield answers while the old epoch goes on, and a put that raises and appoints at once."""
+    """Yield answers while the old epoch continues, and a put that raises the epoch and appoints a leader at once."""
     for at, broker in enumerate(state.brokers):
         registered = state.registered[at]
         if broker.is_up and registered and registered.epoch == broker.epoch and state.answers[at] is None:

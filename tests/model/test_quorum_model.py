@@ -19,7 +19,7 @@ SLOW = {"own epoch", "by end alone", "guard", "epoch start for voters", "progres
     [pytest.param(rule, marks=[pytest.mark.scenario] if rule in SLOW else []) for rule in SWITCHES],
 )
 def test_each_rule_is_needed(rule: str) -> None:
-    """Without the rule, the search finds a violation of an invariant."""
+    """If a rule is left out, the search finds a violation of an invariant."""
     found = explored(without(rule), SECONDS_MAX)
 
     assert found.violation is not None, found

@@ -16,7 +16,7 @@ SLOW = "reason"
     [pytest.param(rule, marks=[pytest.mark.scenario] if rule == SLOW else []) for rule in SWITCHES],
 )
 def test_each_rule_is_needed(rule: str) -> None:
-    """Without the rule, the search finds a violation of an invariant."""
+    """If a rule is left out, the search finds a violation of an invariant."""
     found = explored(without(rule), SECONDS_MAX)
 
     assert found.violation is not None, found

@@ -142,7 +142,7 @@ SWITCHES: Final = {
     "timeout": replace(_SMALL, inputs=1, crashes=1, has_timeout=False),
     "look": replace(_SHORT, crashes=1),
 }
-"""A world for each rule that has a violation without the rule."""
+"""For each rule, a world in which leaving out the rule leads to a violation."""
 _ALSO: Final = {"epoch per transaction": ("fence after marker",)}
 """Rules that cannot be kept without another rule."""
 

@@ -103,7 +103,7 @@ class Decide(NamedTuple):
 
 
 class End(NamedTuple):
-    """Message that tells the leader of a partition of a commit."""
+    """Message that informs the leader of a partition about a commit."""
 
     partition: int
     name: int
@@ -112,7 +112,7 @@ class End(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A compare-and-set that is under way to the store."""
+    """A compare-and-set on its way to the store."""
 
     name: int
     record: Record
@@ -175,9 +175,9 @@ class World:
     has_second: bool = True
     """Whether a second instance starts at any time, after which the first is a zombie."""
     has_group: bool = False
-    """Whether the instances are members of a group with a name each; otherwise both have the same name."""
+    """Whether each instance is a group member with its own name; otherwise both instances have the same name."""
     writes_max: int = 1
-    """Maximum number of writes under way to the store."""
+    """Maximum number of writes on their way to the store."""
     unfinished_max: int = 1
     has_timeout: bool = True
     without: frozenset[str] = frozenset()

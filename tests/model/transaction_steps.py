@@ -76,7 +76,7 @@ def _sent(state: State, message: Produce | Decide | End) -> State:
 
 
 def _written(state: State, write: Write) -> State:
-    """Return the state with a write under way, which reaches the store at any later time, or never."""
+    """Return the state with a write on its way to the store, which arrives at any later time, or never."""
     return state._replace(writes=tuple(sorted((*state.writes, write))))
 
 
@@ -124,7 +124,7 @@ def _landed(state: State, world: World, write: Write) -> tuple[State, str | None
 
 
 def _decided(state: State, world: World, write: Write) -> tuple[State, str | None]:
-    """Note the decision of a write, tell the leaders of a commit, and check the decision."""
+    """Record the decision of a write, inform the leaders of a commit, and check the decision."""
     name, ended = write.name, write.record.ended
     before = next((each for each in state.decided if each[:2] == (name, ended.epoch)), None)
     if before is not None and "epoch per transaction" not in world.without:

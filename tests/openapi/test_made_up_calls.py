@@ -88,7 +88,7 @@ def furnished(base: str) -> Iterator[str]:
         "member_epoch": -1,
         "offsets": [{"topic": TOPIC, "partition": 0, "offset": 1}],
     }
-    # A group with members of earlier calls refuses commits without a member.
+    # A group with members from earlier calls refuses commits without a member.
     committed = calls.put(f"{base}/v1/groups/{GROUP}/offsets", json=offsets, timeout=30)
     assert committed.status_code in {200, 409}
     yield base

@@ -159,7 +159,7 @@ async def test_stalled_readers_of_text(start, full, patience, path, left) -> Non
 
 
 async def test_compression_bombs(start, full, patience) -> None:
-    """Compressed batches that decompress beyond the limits are refused, and stored ones are answered in parts."""
+    """Compressed batches that decompress beyond the limits are refused; stored batches are answered in parts."""
     count = 200 if full else 20
     broker = await start()
     now_us = time.time_ns() // 1000

@@ -1,4 +1,4 @@
-"""Stop of a loaded broker within ten seconds: waiting requests are answered and acknowledged records kept."""
+"""Stop of a loaded broker within ten seconds: waiting requests are answered and acknowledged records are kept."""
 
 import asyncio
 import signal

@@ -88,7 +88,7 @@ class OidcServer:
             self._process.wait()
 
     def token(self, client: str = CLIENTS[0]) -> str:
-        """Return a token of the user for a program, by the authorization code flow."""
+        """Return a token of the user for a program, through the authorization code flow."""
         endpoints = self._discovered()
         query = {"client_id": client, "redirect_uri": REDIRECT, "response_type": "code", "state": "x"}
         url = f"{endpoints['authorization_endpoint']}?{urlencode({**query, 'scope': 'openid'})}"

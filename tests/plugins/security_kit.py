@@ -1,4 +1,4 @@
-"""A broker in `enforce` mode with real listeners, requests of callers with tokens, and a path of each route."""
+"""A broker in `enforce` mode with real listeners, requests from callers with tokens, and a path for each route."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _VALUES: Final[Mapping[str, str]] = {
 
 
 def path_of(route: Route, **names: str) -> str:
-    """Return a path of a route; `names` replace sample values.
+    """Return a path for a route; `names` replace sample values.
 
     In tests, the topic, the group and the producer in the path may exist; other names in the path do not.
     """

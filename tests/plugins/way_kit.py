@@ -68,7 +68,7 @@ class Trace:
         return None
 
     async def of(self, call: Callable[[], Awaitable[None]]) -> set[str]:
-        """Return the modules that every one of several calls runs through, without periodic work."""
+        """Return the modules through which each of several calls passes, without periodic work."""
         ways = []
         for _ in range(CALLS):
             self._modules = set()

@@ -52,7 +52,7 @@ END_SECONDS_MAX: Final = 60.0
 QUIET: Final = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
 Counts: TypeAlias = Callable[[Path, dict[str, str]], Counter[str]]
-"""Function from a program's folder and environment to the number of effects of each customer's order."""
+"""Function that returns the number of effects of each customer's order, given a program's folder and environment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ def release() -> ModuleType:
 def test_the_bill_and_the_licences_name_every_package(
     release: ModuleType, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """The bill of materials and the licences list every package of the extras with its version, and no other."""
+    """The bill of materials and the licences list every package of the extras with its version, and no others."""
     into = tmp_path_factory.mktemp("bill")
     done = subprocess.run(
         [sys.executable, str(PROGRAM), "--bill-only", "--into", str(into)],

@@ -1,4 +1,4 @@
-"""`.ci/setup.sh` without permission to install: it lists all that is missing, and leaves the machine unchanged."""
+"""`.ci/setup.sh` without permission to install: it lists everything that is missing, and changes nothing."""
 
 from __future__ import annotations
 

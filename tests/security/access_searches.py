@@ -8,8 +8,8 @@ exits with 1 when the search has found a violation:
 - `api-tokens`: a mutated API token that is accepted, or an answer that tells an unknown token from a wrong one;
 - `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding, or an answer
   that tells one refused token from another;
-- `headers`: values of the header `Authorization` to which the application of a broker in `enforce` mode answers
-  anything but a refusal, or nothing;
+- `headers`: values of the header `Authorization` that the application of a broker in `enforce` mode does not answer, or
+  answers with anything but a refusal;
 - `certificates`: mutated files of certificates, keys and authorities that are neither refused by their check nor usable
   by the TLS libraries of a broker.
 """
@@ -380,7 +380,7 @@ def certificates(count: int, chance: random.Random, counts: Counter[str]) -> Fou
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     now_us = int(time.time() * 1e6)
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        # A mutated serial number may be negative, of which `cryptography` warns.
+        # A mutated serial number may be negative, about which `cryptography` warns.
         warnings.simplefilter("ignore")
         folder, loaded = Path(name), Path(name) / "loaded.pem"
         for number in range(count):

@@ -113,7 +113,7 @@ class Scene:
 
 
 async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path: Path, lines: Lines) -> None:
-    """Each refusal and change has one audit record, by the broker that decided it; other calls have no record.
+    """Each refusal and change has one audit record, written by the broker that decided it; other calls have none.
 
     The audit records of the controller name the client, even for requests that another broker has forwarded.
     """

@@ -57,7 +57,7 @@ async def test_a_consumer_raises_what_it_may_not_read(group: str | None, secured
 
 
 async def test_a_token_is_replaced_while_clients_run(secured: Secured, tmp_path: Path) -> None:
-    """After the token in the file was replaced and the old one revoked, producer and consumer continue."""
+    """After the token in the file has been replaced and the old token revoked, producer and consumer continue."""
     file = tmp_path / "ann.token"
     file.write_text(await topics_of(secured))
     bootstrap = address_of(secured)

@@ -33,7 +33,7 @@ MICROSECONDS_MAX: Final = 10.0
 CHANGE_MICROSECONDS_MAX: Final = 20_000.0
 CALLS: Final = 20_000
 BESIDE: Final = 4_000
-"""Number of runs of the reference beside each change."""
+"""Number of reference runs next to each change."""
 REFERENCE_MICROSECONDS: Final = 4.7
 """Processor time of `reference` on the idle machine for which the limit is given; on other machines the limit is scaled
 accordingly.
@@ -162,7 +162,7 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
 def test_a_change_among_many_acls_is_applied_soon() -> None:
     """With 10,000 ACLs, the first request after a change takes 20 ms of processor time, compared with a reference.
 
-    The reference is measured beside each change, because other programs slow down this machine for a while.
+    The reference is measured next to each change, because other programs slow down this machine for a while.
     """
     metadata = records(10_000)
     security, header = view(metadata=metadata), [b"Bearer " + TOKENS[0].text.encode()]

@@ -223,7 +223,7 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
 
 @pytest.mark.serial
 async def test_a_revoked_token_ends_everywhere_within_a_second(scene: Scene) -> None:
-    """A token that is revoked on one broker is refused by every broker, even in waiting polls and running tails."""
+    """A token that is revoked on one broker is refused by every broker, even in waiting polls and open tails."""
     await scene.cluster.topic("orders", partitions=1)
     first = scene.secured[0]
     reader = await first.token("user:reader")

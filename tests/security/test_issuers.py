@@ -129,7 +129,7 @@ async def test_service_accounts_of_kubernetes(
 ) -> None:
     """A token of a service account names namespace and account; its group is the namespace (rule A18).
 
-    The broker accepts the issuer of its own token, and shows this token when it fetches the issuer's keys. Without a
+    The broker accepts the issuer of its own token, and presents this token when it fetches the issuer's keys. Without a
     token and without the setting of an issuer, the broker does not start.
     """
     monkeypatch.setattr(security, "ACCOUNT_FOLDER", tmp_path)

@@ -48,7 +48,7 @@ async def test_callers_without_a_valid_token_reach_only_public_routes(
     await secured.acl("user:*", "all", "topic:*")
     await secured.call("DELETE", f"/v1/tokens/{revoked['token_id']}", secured.admin)
     broker = secured.cluster.broker(1)
-    # The token's expiry has passed when the broker's clock is a second later.
+    # The token has expired once the broker's clock is a second later.
     stored = broker.metadata.tokens[expired["token_id"]].value
     while broker.clock.now_us() <= (stored.expires_us or 0):
         await secured.call("GET", "/v1/versions")

@@ -217,7 +217,7 @@ async def test_the_first_broker_closes_the_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_flood_of_bad_tokens_does_not_affect_known_callers(secured: Secured) -> None:
-    """After a burst of bad tokens, further ones are not verified; a verified token works, even after an ACL change."""
+    """After a burst of bad tokens, no further ones are verified; a verified token works, even after an ACL change."""
     await secured.call("GET", "/v1/whoami", secured.admin)
     wrong = [TokenText("0" * 12, f"{number:043}").text for number in range(80)]
     bad = [await secured.call("GET", "/v1/whoami", token) for token in wrong]

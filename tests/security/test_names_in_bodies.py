@@ -61,7 +61,7 @@ def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]
 
 
 def codes(answer: Answer) -> list[str]:
-    """Return the codes of the problems of an answer: its own, or those of its items."""
+    """Return the codes of the problems in an answer: the answer's own problem, or the problems of its items."""
     if answer.headers["content-type"] == "application/problem+json":
         return [answer.code]
     if answer.headers["content-type"] == FRAMES:

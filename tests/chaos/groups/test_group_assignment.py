@@ -94,7 +94,7 @@ def _shares(member: MemberDescription) -> dict[str, list[int]]:
 
 @pytest.mark.scenario
 async def test_explicit_readers_and_groups_are_independent(cluster: ChaosCluster, topic: str) -> None:
-    """A reader with chosen partitions and each group read all records, and members of a group share them."""
+    """Each group, and a reader with chosen partitions, reads all records; the members of a group share them."""
     values = await _produce(cluster, topic)
     alone, *groups = (Counter[bytes]() for _ in range(4))
     async with AsyncExitStack() as stack:

@@ -96,7 +96,7 @@ async def test_a_dead_lease_in_the_branch_that_does_not_run_does_no_harm(client:
 
 
 async def test_revoking_removes_the_keys_at_once(client: Coordination, other: Coordination) -> None:
-    """A lease that any client revokes by its id ends and removes its keys in one revision."""
+    """When any client revokes a lease by its id, the lease ends and its keys are removed in one revision."""
     lease = await client.grant_lease(60)
     before = await client.transact((), [Put(f"/k/{n:03}", b"", lease.lease_id) for n in range(100)])
     await client.transact((), [Put(f"/l/{n:03}", b"", lease.lease_id) for n in range(100)])

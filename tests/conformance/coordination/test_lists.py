@@ -126,7 +126,7 @@ async def test_compaction_ends_older_lists_and_keeps_the_others(client: Coordina
 async def test_a_list_that_is_compacted_between_its_pages_is_refused(
     client: Coordination, other: Coordination
 ) -> None:
-    """A second page after a compaction is refused instead of shown at another revision."""
+    """A second page after a compaction is refused instead of being read at another revision."""
     await client.transact((), [Put(f"/k/{n}", b"") for n in range(4)])
     page = await client.list("/k/", limit=2)
     written = await other.transact((), (Put("/k/0", b"new"),))

@@ -134,7 +134,7 @@ COMPARES: tuple[tuple[Compare, bool], ...] = (
 
 
 async def test_every_kind_of_compare(client: Coordination) -> None:
-    """A compare checks the key's value and revisions against the given ones, as in etcd."""
+    """A compare checks the value and revisions of a key against given values, as in etcd."""
     first = await client.transact((), (Put("/k", b"a"),))
     await client.transact((), (Put("/k", b"b"),))
     shift = first.revision - 2

@@ -203,7 +203,7 @@ async def test_progress_of_a_quiet_watch_follows_every_revision(
 
 
 async def test_progress_can_be_asked_of_a_watch_that_waits(client: Coordination) -> None:
-    """A watch that waits is woken by a request for progress."""
+    """A request for progress wakes a waiting watch."""
     written = await client.transact((), (Put("/else", b""),))
     watch = client.watch("/k/", Revision(1))
     waiting = asyncio.create_task(take(watch, 1))

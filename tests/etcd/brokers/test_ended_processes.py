@@ -35,7 +35,7 @@ async def processes(alone: EtcdCluster, tmp_path: Path) -> AsyncIterator[dict[in
 async def test_a_killed_leader_and_controller_are_replaced_at_once(
     processes: dict[int, BrokerProcess],
 ) -> None:
-    """After SIGKILL of the leader, which is the controller in one of two kills, writes continue in a part of the lease.
+    """After SIGKILL of the leader, which in one of two kills is the controller, writes continue before its lease ends.
 
     A killed broker that is started again does not wait for the end of its earlier lease.
     """

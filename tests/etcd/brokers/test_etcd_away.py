@@ -27,7 +27,7 @@ LEASE_SECONDS = 2
 
 
 class OnEtcd(Cluster):
-    """Brokers of this process that reach etcd through a relay."""
+    """Brokers in this process that reach etcd through a relay."""
 
     def __init__(self, path: Path, url: str) -> None:
         """Create a cluster without brokers."""

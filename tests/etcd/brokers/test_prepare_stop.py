@@ -45,7 +45,7 @@ class Pod:
         return hook
 
     def prepared(self, seconds: float = SECONDS) -> str:
-        """Run the hook to its successful end, and return its output."""
+        """Run the hook, check that it succeeds, and return its output."""
         return said(self.prepare_stop(seconds))
 
     def restart(self) -> None:

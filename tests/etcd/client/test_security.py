@@ -107,7 +107,7 @@ async def write(client: Coordination, key: str = "/fairlead/k") -> Revision:
 
 
 async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
-    """Calls over TLS work with certificates of the authority."""
+    """Calls over TLS work with certificates issued by the authority."""
     async with await connect(secured.options()) as client:
         revision = await write(client)
         watch = client.watch("/", revision)
@@ -125,7 +125,7 @@ async def test_both_sides_show_certificates(secured: EtcdCluster) -> None:
 async def test_a_client_that_is_not_known_is_not_let_in(
     secured: EtcdCluster, authority: Authority, tmp_path: Path, own: bool, reason: str
 ) -> None:
-    """A client without a certificate of the authority sends nothing, and the error names the member."""
+    """A client without a certificate issued by the authority sends nothing, and the error names the member."""
     (tmp_path / "stranger").mkdir()
     stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
     tls = replace(stranger, ca=authority.ca_file) if own else EtcdTls(authority.ca_file)
@@ -134,7 +134,7 @@ async def test_a_client_that_is_not_known_is_not_let_in(
 
 
 async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, tmp_path: Path) -> None:
-    """A member with a certificate of another authority is refused, and the message names the reason."""
+    """A member with a certificate issued by another authority is refused, and the message names the reason."""
     (tmp_path / "other").mkdir()
     tls = Authority(trustme.CA(), tmp_path / "other").tls("client")
     with raises(CoordinationUnavailable, "CERTIFICATE_VERIFY_FAILED"):
@@ -231,7 +231,7 @@ async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> No
 async def test_a_user_with_rights_on_other_keys_is_warned_about(
     guarded: EtcdCluster, user: EtcdUser, warned: bool
 ) -> None:
-    """A broker warns of a user that can read the keys of other programs."""
+    """A broker warns about a user that can read the keys of other programs."""
     log = CapturingLogger()
     await warn_if_wide(guarded.client(user=user), user.name, structlog.wrap_logger(log, processors=[]))
 

@@ -1,4 +1,4 @@
-"""Tests of watches whose members die, pause or compact: each revision once, or a report of the loss."""
+"""Tests of watches whose members die, pause or compact: each revision is delivered once, or its loss is reported."""
 
 from __future__ import annotations
 

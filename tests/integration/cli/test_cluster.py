@@ -162,7 +162,7 @@ def test_a_drained_broker_leads_nothing_until_it_is_undrained(cluster: CommandLi
 
 
 def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
-    """A partition moves from two brokers to a third; a move that cannot succeed exits with the code for refusals."""
+    """A partition moves from two brokers to a third; an impossible move is refused with the exit code for refusals."""
     numbers = [broker["id"] for broker in rows(cluster, "broker", "list")]
     cluster("topic", "create", "moving", "-p", "1", "-r", "2")
     cluster("produce", "moving", typed=b"one\ntwo\n")
@@ -190,7 +190,7 @@ def test_a_partition_moves_and_a_move_is_refused(cluster: CommandLine) -> None:
 def test_every_replica_of_a_compacted_partition_is_cleaned_on_request(
     cluster: CommandLine, topic: str
 ) -> None:
-    """A requested round cleans every replica below the least ratio; a topic that is not compacted is refused."""
+    """A requested round cleans replicas below the minimum dirty ratio; a topic that is not compacted is refused."""
     cluster("partition", "clean", topic, "0", code=4)
     cluster("topic", "create", "table", "-p", "1", "-r", "3", "-c", "cleanup.policy=compact")
     for value in range(3):

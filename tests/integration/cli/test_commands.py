@@ -252,7 +252,7 @@ def test_json_documents_are_printed_as_they_are(fairlead: CommandLine, topic: st
 def test_output_that_is_lost_is_no_success(
     dev_broker: str, shell_environment: dict[str, str], arguments: tuple[str, ...]
 ) -> None:
-    """A full disk under standard output is reported in one line and by the exit code."""
+    """When standard output is a file on a full disk, the error is reported in one line and by the exit code."""
     assert shell_environment["FAIRLEAD_BOOTSTRAP"] == dev_broker
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run(

@@ -34,7 +34,7 @@ def stored(fairlead: CommandLine, topic: str) -> int:
 
 
 def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
-    """All lines before a bad line are stored; the message has the number of the line and of the stored records."""
+    """All lines before a bad line are stored; the message has the line's number and the number of stored records."""
     fairlead("topic", "create", "lines")
 
     fairlead(
@@ -172,7 +172,7 @@ def test_a_refusal_in_the_middle_reports_the_stored_lines(
 
 
 def test_a_line_larger_than_a_batch_is_named(fairlead: CommandLine) -> None:
-    """A record beyond the topic's limit is named, and the records of the lines before it are stored."""
+    """A record above the topic's size limit is named, and the records of the lines before it are stored."""
     fairlead("topic", "create", "long", "-c", f"max.message.bytes={MIB}")
 
     fairlead("produce", "long", typed=b"short\n" + b"x" * (3 * MIB) + b"\nshort\n", code=2)

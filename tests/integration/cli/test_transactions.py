@@ -20,7 +20,7 @@ def post(url: str, body: object, **headers: str) -> Any:
 
 
 def test_all_lines_or_none_are_seen_by_committed_readers(fairlead: CommandLine) -> None:
-    """Lines of a complete input are visible to committed readers, and no line of an input with a bad line is."""
+    """Readers of committed records get all lines of a valid input, and no line of an input with a bad line."""
     fairlead("topic", "create", "loads")
     fairlead("produce", "loads", "--transaction", "--name", "load", typed=b"a\nb\n")
     fairlead("produce", "loads", "--transaction", "-f", r"%k %v\n", typed=b"k c\nno-separator\n", code=2)
@@ -45,9 +45,9 @@ def test_misused_options_of_transactions_are_refused(fairlead: CommandLine) -> N
 
 
 def test_an_open_transaction_is_listed_until_it_is_aborted(fairlead: CommandLine, dev_broker: str) -> None:
-    """An open transaction is listed with its partition, and delays the lag of committed readers.
+    """An open transaction is listed with its partition, and its records do not count in the lag of committed readers.
 
-    The transaction does not hang before its timeout, and after an abort by name it is open nowhere.
+    The transaction is not listed as hanging before its timeout, and is no longer open after an abort by name.
     """
     fairlead("produce", "opened", typed=b"a\n")
     fairlead("consume", "opened", "--from-beginning", "-n", "1", "-g", "openers")

@@ -178,7 +178,7 @@ async def test_a_plain_callback_may_return_an_awaitable(apart: Apart) -> None:
 
 
 async def test_a_callback_may_close_a_closing_consumer(apart: Apart) -> None:
-    """A consumer's close in a callback returns at once during another close, which commits and leaves the group."""
+    """A close from a callback returns at once while another close commits and leaves the group."""
 
     def scenario(bootstrap: str) -> None:
         ten_records(bootstrap)

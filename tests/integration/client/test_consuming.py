@@ -346,7 +346,7 @@ async def test_partitions_that_a_topic_has_just_grown_are_found(bootstrap: str, 
 
 
 async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
-    """An unknown topic, an unknown partition or an invalid position is refused by name."""
+    """A refusal names the unknown topic, the unknown partition or the invalid position."""
     async with Consumer(bootstrap) as consumer:
         with raises(TopicNotFoundError, "trains"):
             await consumer.assign(topic="trains")
@@ -362,7 +362,7 @@ async def test_wrong_assignments_are_refused_by_name(bootstrap: str) -> None:
 
 
 async def test_a_deleted_topic_is_an_error_for_its_reader(bootstrap: str, admin: Admin) -> None:
-    """A read of a deleted topic fails instead of waiting forever."""
+    """Reading a deleted topic fails instead of waiting forever."""
     async with Consumer(bootstrap) as consumer:
         await consumer.assign(topic="flights")
         await consumer.next_batch(timeout="50ms")

@@ -199,7 +199,7 @@ async def test_a_killed_broker_stores_each_record_once(process: BrokerProgram) -
 
 
 async def test_many_tasks_share_a_producer(bootstrap: str, admin: Admin) -> None:
-    """Records of fifty tasks with one producer are stored once and in the order of each task."""
+    """Records that fifty tasks send with one producer are stored once and in the order of each task."""
     await admin.create_topic("flights", partitions=3)
     async with Producer(bootstrap, batch_bytes=500, linger_ms=0) as producer:
 

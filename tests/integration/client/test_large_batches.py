@@ -1,4 +1,4 @@
-"""Batches beyond their topic's limit: they are split until they fit, and each record is stored once and in order."""
+"""Batches above their topic's limit: they are split until they fit, and each record is stored once and in order."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_table_is_stored_in_smaller_batches_too(
 async def test_a_record_that_is_too_large_by_itself_fails_alone(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """A record beyond the limit fails with topic, size and limit, and the producer stores all other records."""
+    """A record larger than the limit fails with topic, size and limit, and the producer stores all other records."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     giants = (10, 11, 700, 2999)
     async with Producer(bootstrap, batch_bytes=50_000, **kind) as producer:
@@ -155,7 +155,7 @@ async def _send_all(producer: Producer) -> None:
 
 
 async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: str, admin: Admin) -> None:
-    """A topic whose limit every batch exceeds refuses the batch without trying its records one by one."""
+    """If a topic's limit is too small for any batch, a batch is refused as a whole, without trying single records."""
     await admin.create_topic("flights", config={"max.message.bytes": 100})
     async with Producer(bootstrap) as producer:
         deliveries = [await producer.send("flights", text) for text in TEXTS[:100]]
@@ -169,7 +169,7 @@ async def test_a_topic_that_takes_nothing_refuses_a_batch_as_a_whole(bootstrap: 
 
 
 async def test_requests_are_split_too(tmp_path: Path) -> None:
-    """Requests beyond the broker's limit of memory are split, even when a single batch is too large."""
+    """Requests that exceed the broker's memory limit are split, even when a single batch is too large."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
         data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,

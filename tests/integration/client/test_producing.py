@@ -108,7 +108,7 @@ async def test_a_large_table_arrives_whole(bootstrap: str, admin: Admin) -> None
 
 
 async def test_without_acks_the_records_are_stored(bootstrap: str, admin: Admin) -> None:
-    """Records with acks=0 get no offset, and are stored when no failure happens."""
+    """Records with acks=0 get no offset, and are stored unless a failure occurs."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, acks=0) as producer:
         metadata = await producer.send_and_wait("flights", b"fire")
@@ -126,7 +126,7 @@ async def test_without_acks_the_records_are_stored(bootstrap: str, admin: Admin)
 
 
 async def test_the_broker_refuses_invalid_batches(bootstrap: str, admin: Admin) -> None:
-    """A batch beyond the topic's limit and a record too far in the future fail with typed errors and store nothing."""
+    """A batch above the topic's limit and a record too far in the future fail with typed errors and are not stored."""
     await admin.create_topic("flights", config={"max.message.bytes": 10_000})
     async with Producer(bootstrap) as producer:
         with raises(BatchTooLargeError, "flights-0"):
@@ -190,7 +190,7 @@ async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) ->
 async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
     bootstrap: str, admin: Admin
 ) -> None:
-    """When a topic is recreated smaller, records for a missing partition fail, and keys use the remaining ones."""
+    """When a topic is recreated with fewer partitions, records for missing ones fail, and keys use the others."""
     keys = [b"%d" % number for number in range(20)]
     await admin.create_topic("flights", partitions=6)
     async with asyncio.timeout(30), Producer(bootstrap) as producer:
@@ -216,7 +216,7 @@ class BrokenSampler(Sampler):
     def should_sample(
         self, parent_context: Context | None, trace_id: int, name: str, *args: object, **more: object
     ) -> SamplingResult:
-        """Raise for requests."""
+        """Raise an error for requests."""
         if name.startswith("send"):
             raise LookupError(name)
         return SamplingResult(Decision.RECORD_AND_SAMPLE)

@@ -1,4 +1,4 @@
-"""Tables over compacted topics: rebuilt from the start, current, and written through."""
+"""Tables over compacted topics: rebuilt from the start, kept current, and written through."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_table_is_rebuilt_from_the_start_of_its_topic(bootstrap: str, ad
     changes: list[int] = []
 
     def changed(batch: ConsumerBatch) -> None:
-        """Count the records that are handed over."""
+        """Count the records that are passed."""
         changes.append(len(batch))
 
     async with (
@@ -68,12 +68,12 @@ async def test_a_table_is_rebuilt_from_the_start_of_its_topic(bootstrap: str, ad
 
 
 async def test_a_table_without_values_only_hands_over_its_changes(bootstrap: str, admin: Admin) -> None:
-    """Without values a table calls its function with every batch, whose exception ends the reading."""
+    """A table without values calls its function with every batch, and an exception in the function ends the reading."""
     await admin.create_topic("accounts", config=COMPACTED)
     keys: list[bytes | None] = []
 
     def changed(batch: ConsumerBatch) -> None:
-        """Keep the keys, and fail at a poisoned one."""
+        """Store the keys, and fail at a poisoned key."""
         keys.extend(batch.keys)
         if b"poison" in batch.keys:
             raise ArithmeticError

@@ -1,4 +1,4 @@
-"""A compacted topic with three replicas: each cleans its own log, and a table goes on over a change of leader."""
+"""A compacted topic with three replicas: each cleans its own log, and a table continues after a change of leader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = 10
 
 @pytest.mark.scenario
 async def test_replicas_clean_their_own_logs_and_agree(cluster: Cluster) -> None:
-    """Each replica keeps the newest record of each key, also after the leader stopped during a table's writes."""
+    """Each replica keeps the newest record of each key, even after the leader has stopped during a table's writes."""
     for broker in (1, 2, 3):
         await cluster.stop(broker)
         await cluster.start(broker, **EAGER)

@@ -1,4 +1,4 @@
-"""Brokers that lose their registration, drain or stop: their state at other brokers, and the use of their data."""
+"""Brokers that lose their registration, are drained or stop: their state at other brokers, and use of their data."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def voters(cluster: Cluster, topic_id: TopicId) -> dict[int, int]:
 
 
 async def all_return(cluster: Cluster, topic_id: TopicId, *brokers: int) -> None:
-    """Wait until the voters are these brokers in their present incarnations."""
+    """Wait until the voters are these brokers in their current incarnations."""
     await until(
         lambda: (
             voters(cluster, topic_id)
@@ -33,7 +33,7 @@ async def all_return(cluster: Cluster, topic_id: TopicId, *brokers: int) -> None
 
 
 async def test_an_acknowledged_record_survives_its_leader(cluster: Cluster) -> None:
-    """A stopping leader is replaced by a voter with every acknowledged record, and returns with one write."""
+    """A stopping leader is replaced by a voter with every acknowledged record, and is a voter after its restart."""
     topic_id = await cluster.topic("flights", replication_mode="quorum")
     flights = await cluster.led("flights", topic_id)
     first = cluster.leader(topic_id)
@@ -55,7 +55,7 @@ async def test_an_acknowledged_record_survives_its_leader(cluster: Cluster) -> N
 
 
 async def test_the_preferred_leader_and_a_new_replica_take_over(cluster: Cluster) -> None:
-    """The leadership moves to the preferred replica, a reassignment replaces a replica, and W follows the topic."""
+    """A reassignment adds a replica, the preferred replica becomes leader, and W follows the topic's `quorum.write`."""
     topic_id = await cluster.topic("flights", replication_factor=2, replication_mode="quorum")
     flights = await cluster.led("flights", topic_id)
     await flights.produce(b"value")

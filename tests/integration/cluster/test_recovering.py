@@ -70,7 +70,7 @@ async def test_nothing_is_placed_on_a_broker_that_recovers(cluster: Cluster) -> 
 
 
 async def test_a_broker_that_recovers_is_alive_and_not_ready(cluster: Cluster) -> None:
-    """A broker that recovers passes the liveness probe and fails the readiness probe."""
+    """A broker that is still recovering passes the liveness probe and fails the readiness probe."""
     topic_id = await cluster.topic("flights")
     await cluster.stop(3)
     storage, ops = SlowRecovery(), Endpoint("127.0.0.1", free_port())
@@ -103,7 +103,7 @@ async def status(ops: Endpoint, path: str) -> int:
 
 
 async def test_a_broker_that_recovers_does_not_become_the_controller(tmp_path: Path) -> None:
-    """A broker that recovers does not become the controller, because it could not act as the controller."""
+    """A broker that is still recovering does not become the controller, because it could not act as the controller."""
     cluster = Cluster(tmp_path, await EmbeddedCoordination.open(tmp_path / "store", SystemClock()))
     try:
         await cluster.start(1)

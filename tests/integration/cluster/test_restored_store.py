@@ -29,7 +29,7 @@ async def open_again(cluster: Cluster, backup: Path | None = None) -> None:
 
 @pytest.mark.slow
 async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(tmp_path: Path) -> None:
-    """Leaders of a restored store are elected above the epochs in the logs, and acknowledged records are stored."""
+    """After a store is restored, leaders get epochs above those in the logs, and acknowledged records are kept."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
@@ -68,7 +68,7 @@ async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(
 
 @pytest.mark.slow
 async def test_records_after_the_backup_are_not_lost(tmp_path: Path) -> None:
-    """The replica with the longest log leads a restored store, although the backup prefers another replica."""
+    """With a restored store, the replica with the longest log leads, although the backup prefers another replica."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

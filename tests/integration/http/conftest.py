@@ -221,7 +221,7 @@ class Three:
                     return seen[0]
 
     async def topic(self, name: str, partitions: int = 3) -> tuple[str, list[int]]:
-        """Create a topic with one replica a partition; return its id and leaders, which have opened their logs."""
+        """Create a topic with one replica per partition; return its id and its leaders, whose logs are open."""
         created = await self.at(3).post(
             "/v1/topics", {"name": name, "partitions": partitions, "replication_factor": 1}
         )

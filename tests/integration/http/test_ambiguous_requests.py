@@ -72,7 +72,7 @@ AMBIGUOUS = {
 
 @pytest.mark.parametrize("request_bytes", AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
 async def test_an_ambiguous_request_ends_its_connection(shared: Any, request_bytes: bytes) -> None:
-    """Every listener answers once with a refusal and closes the connection, and the hidden request is not run."""
+    """Every listener answers once with a refusal and closes the connection, and the hidden request is not executed."""
     addresses = shared.broker.addresses
     answers = [
         await statuses(each, request_bytes) for each in (addresses.data, addresses.peer, addresses.ops)

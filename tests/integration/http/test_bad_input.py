@@ -149,7 +149,7 @@ async def test_timestamps_outside_the_window(api, batch_of) -> None:
 
 
 async def test_too_large(api, raw, batch_of) -> None:
-    """Batches beyond max.message.bytes are refused, and bodies beyond the read limit are refused unread."""
+    """Batches above max.message.bytes are refused, and bodies above the read limit are refused unread."""
     batch = await api.post_batch(RECORDS, batch_of(bytes(9 << 20)))
     text = await api.post(RECORDS, [{"value": "a" * (1 << 20)}] * 9)
     record = await api.post(RECORDS, [{"value": "a" * (2 << 20)}])
@@ -192,7 +192,7 @@ async def test_a_body_that_ends_too_early(raw, framing: str, body: bytes) -> Non
 
 
 async def test_lines_that_end_in_a_wrong_chunk(raw) -> None:
-    """A body of lines with a violated transfer coding ends with a problem, after the results of its stored lines."""
+    """A body of lines with an invalid transfer coding ends with a problem, after the results of its stored lines."""
     head = f"POST {RECORDS} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n"
     answer = await raw.send(f"{head}transfer-encoding: chunked\r\n\r\n".encode() + b"1\r\na\r\nx\r\n")
 

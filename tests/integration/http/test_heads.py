@@ -70,7 +70,7 @@ async def test_a_chunked_body_is_read(shared, topic: str, coding: str) -> None:
     ids=["one header", "query", "many headers"],
 )
 async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None:
-    """The broker refuses a request with a long head over HTTP/1.1, because the HTTP server below it would accept it."""
+    """The broker refuses a request with a long head over HTTP/1.1, because its HTTP server would accept the request."""
     answer = await shared.raw.send(head("GET", f"/v1/topics{query}", headers))
 
     assert (answer.status, answer.code) == (431, "headers_too_large")

@@ -137,7 +137,7 @@ async def test_head_of_a_fetch(api, batch_of) -> None:
 
 
 async def test_the_head_of_a_request_has_the_limit_of_the_setting(cluster) -> None:
-    """The limit of a request's head applies over HTTP/1.1 too, on the data and peer listeners."""
+    """The limit on the size of a request's head also applies over HTTP/1.1, on the data and peer listeners."""
     broker = await cluster.start(limits={"header_bytes_max": 8 << 10})
     addresses = (broker.addresses.data, broker.addresses.peer)
     calls = [await cluster.client(address, http1=True) for address in addresses]

@@ -9,8 +9,8 @@ from fairlead_api.bodies.frames import iterate_frames
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
 STOP_SECONDS_MAX = 4
-"""Time limit of a stop, shorter than the time for which a stop waits for running answers, so that every answer must end
-by itself.
+"""Time limit of a stop, shorter than the time for which a stop waits for answers in progress, so that every answer must
+end by itself.
 """
 
 

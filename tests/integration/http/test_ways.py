@@ -1,4 +1,4 @@
-"""The modules that a produced batch, a heartbeat and a send run through are those of docs/explanation/rooms.md."""
+"""The modules through which a produced batch, a heartbeat and a send pass are those in docs/explanation/rooms.md."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sender_trace() -> Iterator[Trace]:
 async def test_the_page_lists_the_way_of_a_batch_and_of_a_heartbeat(
     trace: Trace, cluster, batch_of: Callable[..., bytes]
 ) -> None:
-    """After first requests that open files and caches, a batch and a heartbeat run through the listed modules only."""
+    """After first requests that open files and caches, a batch and a heartbeat pass through the listed modules only."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     topic_id = await api.create("flights")

@@ -96,7 +96,7 @@ PATH = "/v1/topics/flights/partitions/0/records"
 
 @pytest.mark.slow
 async def test_state_expires_after_a_day_of_appends(start: StartBroker, connect: Connect) -> None:
-    """A producer's state expires after its partition's append times have advanced by a day, not by the clock."""
+    """A producer's state expires when its partition's append times have advanced by a day, regardless of the clock."""
     clock = MovingClock()
     api = await connect(str((await start(clock)).addresses.data))
     await api.create("flights", message_timestamp_after_max_ms=2**40)

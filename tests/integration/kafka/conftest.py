@@ -15,7 +15,7 @@ from kafka_kit import StartBroker, kafka_address
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start a broker with settings by name, after stopping the previous one, and stop the last one at the end."""
+    """Yield a function that replaces the running broker with one that has the given settings; stop it at the end."""
     running: list[RunningBroker] = []
 
     async def begin(**settings: object) -> RunningBroker:

@@ -1,4 +1,4 @@
-"""Groups of Kafka's clients: members of both protocols, rebalances under load, and members of the SDK beside them."""
+"""Groups of Kafka's clients: members of both protocols, listing and deletion, and rebalances under load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(consumer: Consumer, enough: Callable[[list[Message]], bool]) -> list[Me
 async def test_a_member_continues_after_the_commit_of_an_earlier_member(
     bootstrap: str, protocol: str
 ) -> None:
-    """A member reads a topic from its start and commits, and a later member of the group reads only what follows."""
+    """A member reads a topic from its start and commits, and a later member of the group reads only newer records."""
     settings: dict[str, Any] = {"group.protocol": protocol}
     await asyncio.to_thread(
         produced, bootstrap, "orders", [{"value": b"%d" % number} for number in range(10)]

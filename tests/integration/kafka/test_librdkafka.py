@@ -32,7 +32,7 @@ def records_of(codec: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 async def test_records_come_back_as_they_were_produced(bootstrap: str, codec: str) -> None:
-    """Keys, values, headers, times and offsets are the same after a trip through the broker, with every codec."""
+    """Keys, values, headers, times and offsets survive a round trip through the broker, with every codec."""
     records = records_of(codec)
 
     reports = await asyncio.to_thread(produced, bootstrap, "trip", records, **{"compression.type": codec})
@@ -88,7 +88,7 @@ async def test_offsets_are_found_by_time_and_at_both_ends(bootstrap: str) -> Non
 
 
 async def test_the_requests_of_one_connection_are_stored_in_order(bootstrap: str) -> None:
-    """Batches that cost much and little to translate keep their order, with many requests under way."""
+    """Batches that are slow and fast to translate keep their order, with many requests in flight."""
     mixed = [
         {"value": b"%06d" % number + b"x" * (60_000 if number % 7 == 0 else 10)} for number in range(700)
     ]
@@ -106,7 +106,7 @@ async def test_the_requests_of_one_connection_are_stored_in_order(bootstrap: str
 
 
 async def test_a_clean_stop_answers_what_is_under_way(start: StartBroker) -> None:
-    """Records acknowledged before a stop are there after a restart, and waiting fetches do not delay the stop."""
+    """Records acknowledged before a stop are stored after a restart, and waiting fetches do not delay the stop."""
     address = kafka_address(await start())
     await asyncio.to_thread(produced, address, "kept", [{"value": b"v"}])
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "fetch.wait.max.ms": 30_000})
@@ -124,7 +124,7 @@ async def test_a_clean_stop_answers_what_is_under_way(start: StartBroker) -> Non
 
 
 async def test_offsets_are_committed_without_members(bootstrap: str) -> None:
-    """A program that assigns its partitions commits and reads offsets of a group; metadata is kept."""
+    """A program that assigns its own partitions commits and reads a group's offsets, including their metadata."""
     await asyncio.to_thread(produced, bootstrap, "committed", [{"value": b"v"}] * 5)
 
     def commit_and_read() -> tuple[list[TopicPartition], list[TopicPartition]]:
@@ -146,7 +146,7 @@ async def test_offsets_are_committed_without_members(bootstrap: str) -> None:
 
 
 async def test_an_idempotent_producer_stores_each_record_once(bootstrap: str) -> None:
-    """An idempotent producer gets an id and stores its records in order; a transactional producer ends at once."""
+    """An idempotent producer gets an id and stores its records in order; a transactional producer is refused."""
     values = [{"value": b"%d" % number} for number in range(200)]
 
     await asyncio.to_thread(

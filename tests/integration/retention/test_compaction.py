@@ -41,7 +41,7 @@ async def until_table(api: Any, topic: str, expected: list[tuple[int, str, str |
 
 
 async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(lives, clock) -> None:
-    """The cleaner keeps the newest record of each key at its offset, and drops a tombstone after its time."""
+    """The cleaner keeps the newest record of each key at its offset, and drops a tombstone once it is old enough."""
     api = await lives.start(EAGER)
     await api.admin.create_topic("accounts", config=TABLE)
     for number in range(20):

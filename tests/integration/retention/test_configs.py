@@ -110,7 +110,7 @@ async def test_flushing_of_a_live_topic(api) -> None:
 
 
 async def test_durability_of_a_live_topic(api) -> None:
-    """A topic changes from replicated through syncing to synced, and then has acknowledged records on the disk."""
+    """A topic changes from replicated through syncing to synced, and its acknowledged records are then on the disk."""
     await api.admin.create_topic("flights", config={"durability": "replicated"})
     await api.produce("flights", "a")
     await api.admin.alter_topic("flights", config={"durability": "synced"})

@@ -89,7 +89,7 @@ async def test_wrong_calls(api, path: str, body: object, status: int, code: str)
 
 
 async def test_segments_below_the_start_lose_their_files_after_the_delay(api, lives, clock) -> None:
-    """Segments below the log start lose their files after the delay, and the active segment remains."""
+    """The files of segments below the log start are deleted after the delay, and the active segment remains."""
     topic = await api.admin.alter_topic("flights", config={"segment.ms": 1000, "retention.ms": -1})
     clock.move(2)
     await api.looks()

@@ -68,7 +68,7 @@ async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api,
 
 
 async def test_a_restart_finishes_a_delayed_deletion(api, lives) -> None:
-    """Files below the log start are removed by a restart and serve no records."""
+    """Files below the log start are removed by a restart, and no records are served from them."""
     config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)

@@ -51,7 +51,7 @@ def committed(url: str, count: int) -> list[bytes]:
 
 
 def copied(url: str, failures: list[Exception], count: int) -> int:
-    """Copy records until `count` are committed; each round raises the next failure at its end. Returns the rounds."""
+    """Copy records until `count` are committed; each round raises the next failure at its end. Returns their number."""
     rounds = done = 0
     with Producer(url, transactional="pricing-1") as producer, member(url) as consumer:
         for transaction in exactly_once(consumer, producer, every="20ms", retry=ZeroDivisionError):
@@ -92,7 +92,7 @@ async def test_each_record_has_one_result_despite_failed_rounds(url: str) -> Non
 
 
 async def test_queued_records_of_a_failed_block_are_never_sent(url: str) -> None:
-    """Records that a failed block has queued are in no transaction, and the next transaction has only its own."""
+    """Records that a failed block has queued are in no transaction; the next transaction has only its own records."""
 
     def scenario() -> list[bytes]:
         with Producer(url, transactional=True, buffer_bytes=50_000, batch_bytes=10_000) as producer:

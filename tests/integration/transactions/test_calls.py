@@ -1,4 +1,4 @@
-"""Calls of transactions over HTTP: bodies of lines, repeated requests, bad input, and clusters of a lower level."""
+"""Calls of transactions over HTTP: bodies of lines, repeated requests, bad input, and clusters at a lower level."""
 
 from __future__ import annotations
 

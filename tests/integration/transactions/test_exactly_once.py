@@ -181,7 +181,7 @@ async def test_a_failed_block_runs_again_with_the_same_records(url: str) -> None
 async def test_a_loop_after_a_cancelled_commit_repeats_no_record(
     url: str, monkeypatch: pytest.MonkeyPatch, *, is_written: bool
 ) -> None:
-    """A loop that is cancelled during its commit, and begins again, produces one result of each record.
+    """A loop that is cancelled during its commit, and begins again, produces one result per record.
 
     The cancelled commit arrives late, when the second loop has read its first records.
     """

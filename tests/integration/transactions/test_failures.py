@@ -73,7 +73,7 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
 
 @pytest.mark.scenario
 async def test_an_open_transaction_ends_after_the_stop_of_its_leader(cluster: Cluster) -> None:
-    """The next leader of a partition enforces the timeout of a transaction that the previous leader had open."""
+    """The next leader of a partition enforces the timeout of a transaction that was open at the previous leader."""
     topic_id = await cluster.topic("orders", min_insync_replicas=1)
     await cluster.led("orders", topic_id)
     leader = cluster.leader(topic_id)

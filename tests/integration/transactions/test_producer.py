@@ -91,7 +91,7 @@ async def test_a_failed_record_aborts_the_transaction(url: str) -> None:
 
 
 async def test_a_second_producer_of_a_name_fences_the_first(url: str) -> None:
-    """The first producer can neither commit nor begin again once another producer has taken its name."""
+    """The first producer can neither commit nor begin a transaction once another producer has taken its name."""
     async with Producer(url, transactional="billing") as first:
         transaction = first.transaction()
         await transaction.__aenter__()

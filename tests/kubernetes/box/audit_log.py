@@ -40,7 +40,7 @@ class AuditEvent:
 
 
 class AuditLog:
-    """The log of one API server, over all its restarts."""
+    """The log of one API server, across all its restarts."""
 
     def __init__(self, path: Path) -> None:
         """Read the log from this file."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# The folder of the box as seen from inside, short because the path of a socket ends at 107 bytes.
+# The folder of the box as seen from inside, short because the path of a socket is limited to 107 bytes.
 STATE = Path("/run/box")
 BIN = STATE / "bin"
 PATH = f"{BIN}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -70,7 +70,7 @@ class Daemon:
             os.kill(self._record()["pid"], number)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Send the daemon a signal and wait for its end."""
+        """Send the daemon a signal and wait until it has ended."""
         try:
             handle = os.pidfd_open(self._record()["pid"])
         except ProcessLookupError:

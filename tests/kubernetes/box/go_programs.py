@@ -77,7 +77,7 @@ PROGRAMS = {
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
-# A single file contains six programs and acts as the program by whose name it is called.
+# A single file contains six programs and acts as the program under whose name it is called.
 KUBERNETES_NAMES = (
     "kube-apiserver",
     "kube-controller-manager",

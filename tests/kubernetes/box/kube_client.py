@@ -36,7 +36,7 @@ DISCOVERY_SECONDS = 20.0
 
 
 class Refused(Exception):
-    """An error answer of the API server."""
+    """An error answer from the API server."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         """Store status, reason and message of the answer."""

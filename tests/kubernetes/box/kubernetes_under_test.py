@@ -1,4 +1,4 @@
-"""A test Kubernetes: its box, access to its parts, its start and its sharing.
+"""A test Kubernetes: its box, access to its parts, and how it is started and shared.
 
 `start` starts a Kubernetes that runs until it is stopped, for `make kubernetes`. `shared` yields a Kubernetes that
 several processes of a test run use, and that ends when the last of these processes ends in any way: each process has a
@@ -260,7 +260,7 @@ def _hold(box: Box, stack: ExitStack) -> bool:
 
 
 def _is_unused(box: Box) -> bool:
-    """Return whether no process uses the box, by the lock file for which the front door does not wait."""
+    """Return whether no process uses the box, according to the lock file for which the front door does not wait."""
     with (box.state / USERS_FILES[1]).open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

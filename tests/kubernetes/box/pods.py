@@ -50,7 +50,7 @@ class KubernetesPods(Kubernetes):
                     raise BoxUnusable(message)
 
     def _import(self, node: str, archive: Path) -> subprocess.Popen[str]:
-        # The archive is passed by standard input, because its path may mean another file in the box.
+        # The archive is passed through standard input, because its path may mean another file in the box.
         words = [
             "--address",
             f"/run/{node}/containerd.sock",
@@ -88,11 +88,11 @@ class KubernetesPods(Kubernetes):
         return self.kubectl("logs", pod, "--namespace", namespace, "--all-containers", *before)
 
     def freeze(self, pod: str, namespace: str) -> None:
-        """Stop every process of a pod's containers, as on a machine that hangs; `thaw` continues them."""
+        """Stop every process of a pod's containers, as on a machine that hangs; `thaw` resumes them."""
         self._signal(pod, namespace, signal.SIGSTOP)
 
     def thaw(self, pod: str, namespace: str) -> None:
-        """Continue the processes of a frozen pod."""
+        """Resume the processes of a frozen pod."""
         self._signal(pod, namespace, signal.SIGCONT)
 
     def kill(self, pod: str, namespace: str) -> None:
@@ -125,7 +125,7 @@ class KubernetesPods(Kubernetes):
         self.box.run_inside("start", f"{node}-kubelet")
 
     def drain(self, node: str, *, seconds: int = 120) -> subprocess.Popen[str]:
-        """Start to drain a node by the eviction API, as kubectl does, and return the process."""
+        """Start draining a node through the eviction API, as kubectl does, and return the process."""
         words = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s"]
         return subprocess.Popen(
             [*self.enter, "kubectl", "drain", node, *words],

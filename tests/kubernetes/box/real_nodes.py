@@ -63,7 +63,7 @@ class RealNode:
         self._cgroup = f"{cgroup}/{self.name}"
         self._home = STATE / self.name
         # The path of the socket is absolute, because ctr and kubelet mistake a relative path for another scheme, and
-        # short, because a socket's path ends at 107 bytes.
+        # short, because a socket's path is limited to 107 bytes.
         self._run = Path("/run", self.name)
         self._socket = self._run / "containerd.sock"
 
@@ -193,8 +193,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
     def _make_cgroup(self) -> None:
         """Create the kubelet's root cgroup in every hierarchy, because a new cpuset is empty and could run nothing.
 
-        All pods of a box together would have the weight of one process of a busy machine, so the box gets a higher
-        weight.
+        Without a higher weight, all pods of a box together would get as much time as one process of a busy machine.
         """
         for hierarchy in {path.parent.resolve() for path in Path("/sys/fs/cgroup").glob("*/cgroup.procs")}:
             folder = hierarchy

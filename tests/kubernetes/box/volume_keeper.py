@@ -64,7 +64,7 @@ class VolumeKeeper:
         for volume in volumes:
             ours = volume["spec"].get("storageClassName") == CLASS
             if ours and volume["status"].get("phase") == "Released" and not _is_going(volume):
-                # The folder is removed first, so that no folder remains of a removed volume.
+                # The folder is removed first, so that no folder of a removed volume remains.
                 shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
                 self._client.delete(f"pv/{volume['metadata']['name']}")
         return False

@@ -130,7 +130,7 @@ def test_no_right_that_is_never_used() -> None:
 
 @pytest.mark.parametrize("helm", ["helm4", "helm3"])
 def test_misspelt_values_are_refused(helm: str) -> None:
-    """A misspelt value is refused by name, at the top level, in a group, and in a Topic's configuration."""
+    """A misspelt value is refused and named, at the top level, in a group, and in a Topic's configuration."""
     refusals = {
         ("replica=2", OPERATOR_CHART): "replica",
         ("watch.scop=all", OPERATOR_CHART): "scop",

@@ -130,7 +130,7 @@ def test_from_helm_3_to_helm_4(kubernetes_alone: Kubernetes, tmp_path: Path) -> 
 
 @pytest.mark.scenario
 def test_two_operators(kubernetes_alone: Kubernetes) -> None:
-    """Releases of one name in two namespaces share only the definitions, and removing one does not affect the other."""
+    """Releases of the same name in two namespaces share only definitions; removing one does not affect the other."""
     one, two = kubernetes_alone.namespace(), kubernetes_alone.namespace()
     run, words = (
         kubernetes_alone.run,

@@ -61,7 +61,7 @@ def remove_operators(kubernetes: Kubernetes) -> None:
 
 
 def test_installing(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
-    """Every way of installing the operator on the page works as written, one after another."""
+    """Every way of installing the operator that the page describes works as written, one after another."""
     kubernetes_alone.api.apply(POD_MONITORS)
     remove_operators(kubernetes_alone)
     done = run_page(INSTALL, kubernetes_alone, tmp_path)

@@ -33,7 +33,7 @@ MEGABYTE = 1_000_000
 USER = "10001:10001"
 PACKAGES = "opt/fairlead/lib/python3*/site-packages"
 # This script runs a program like a container runtime: the root is read-only except for mounted folders, and exec
-# replaces each program by the next, so that signals reach the last program.
+# replaces each program with the next, so that signals reach the last program.
 CONTAINER = """
 set -eu
 root=$1; shift

@@ -66,7 +66,7 @@ SPECS: dict[str, dict[str, Any]] = {
 
 
 def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
-    """Render a Cluster of a namespace; the definition of Clusters is not needed."""
+    """Render a Cluster in a namespace; the definition of Clusters is not needed."""
     metadata = {"name": "main", "namespace": namespace, "uid": "none"}
     cluster = Cluster.parse({"metadata": metadata, "spec": {**spec, "deletionPolicy": "Retain"}})
     given: dict[str, Any] = {"etcd": None} if cluster.spec.etcd.managed is None else {}

@@ -106,7 +106,7 @@ class Stage:
         return self.brokers.ask(lambda admin: admin.metadata([topic]), brokers).topics[0].partitions
 
     def make_topic(self, name: str, *, partitions: int = 3, factor: int = 3, brokers: int = 3) -> None:
-        """Create a topic when `brokers` brokers accept replicas."""
+        """Create a topic once `brokers` brokers accept replicas."""
 
         def made() -> bool:
             try:
@@ -235,7 +235,7 @@ def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_brokers_come_and_leave_with_their_data(stage: Stage) -> None:
-    """Brokers join and leave with their data, even when cancelled half-way, and never below a topic's replicas."""
+    """Brokers join and leave with their data, even if cancelled half-way; enough remain for each topic's replicas."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()

@@ -106,7 +106,7 @@ class Secure:
         return {} if found is None else {key: base64.b64decode(each) for key, each in found["data"].items()}
 
     def call(self, url: str, token: bytes | None, action: Callable[[Admin], Any]) -> Any:
-        """Make a call with a token, trusting the authorities of the ConfigMap."""
+        """Make a call with a token, trusting the authorities in the ConfigMap."""
         file = self.folder / "ca.crt"
         bundle = self.api.get("configmap/main-ca", self.namespace)
         if bundle is not None:

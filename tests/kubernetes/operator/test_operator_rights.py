@@ -52,7 +52,7 @@ def start_operator(
 
 
 def a_cluster(brokers: Brokers, *, size: str = "1Gi", **spec: object) -> Manifest:
-    """Return a Cluster that the brokers represent."""
+    """Return a Cluster whose brokers are the running brokers."""
     pool = {"name": "a", "firstBrokerId": 1, "replicas": 3, "storage": {"size": size}}
     etcd = {"external": {"endpoints": list(brokers.etcd)}}
     return {
@@ -64,7 +64,7 @@ def a_cluster(brokers: Brokers, *, size: str = "1Gi", **spec: object) -> Manifes
 
 
 def a_topic(name: str, **spec: object) -> Manifest:
-    """Return the Topic `orders`, with another topic name at the brokers."""
+    """Return the Topic `orders`, whose topic has another name at the brokers."""
     return {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",

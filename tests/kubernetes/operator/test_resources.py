@@ -112,7 +112,7 @@ def test_a_change_is_taken_or_refused_with_the_exact_words(api: KubeClient, shop
 
 
 def test_the_tables_are_large() -> None:
-    """The tables contain at least sixty manifests, valid and invalid ones, and every CEL rule refuses one of these."""
+    """The tables contain at least sixty manifests, valid and invalid, and every CEL rule refuses at least one."""
     table = [case for kind in SAMPLES for how in ("created", "changed") for case in cases(kind, how)]
     refusals = "\n".join(case.refused for case in table)
 

@@ -94,7 +94,7 @@ def test_a_deleted_topic_is_made_again_with_a_warning(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
-    """A topic's replication factor changes by reassignments with progress in the status, evenly over racks."""
+    """A topic's replication factor changes by reassignments, spread evenly over racks, with progress in the status."""
     namespace = stage.common
     stage.topic(namespace, "copies", partitions=6, replicas=2)
     stage.wait(namespace, "copies")
@@ -122,7 +122,7 @@ def test_the_replication_factor_goes_up_and_down(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
-    """A topic of two resources belongs to the first, even after a restart, and to the second if the first is deleted.
+    """A topic of two resources belongs to the first, even after a restart, and to the second once the first is deleted.
 
     A topic that another program deleted and created again, unnoticed by the operator, is not deleted with its resource.
     """
@@ -156,7 +156,7 @@ def test_a_restarted_operator_knows_whose_topics_are(stage: Stage) -> None:
 
 
 def test_what_the_cluster_does_not_allow_is_said(stage: Stage) -> None:
-    """A Topic has a condition for an unknown Cluster, a namespace not allowed, a refused key or too many replicas."""
+    """A Topic has a condition for an unknown Cluster, a forbidden namespace, a refused key or too many replicas."""
     namespace, foreign = stage.namespace(), stage.namespace()
     stage.topic(namespace, "early", replicas=1)
     early = stage.wait(namespace, "early", "ClusterNotFound")
@@ -204,7 +204,7 @@ def test_deletion_follows_the_policy(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_topics_are_released_when_their_cluster_is_deleted(stage: Stage) -> None:
-    """A Topic is removed after its Cluster, with its namespace, and when brokers never answer."""
+    """A Topic can be removed after its Cluster, with its namespace, and even if brokers never answer."""
     first, whole, silent = stage.namespace(), stage.namespace(), stage.namespace()
     stage.cluster(first)
     stage.cluster(whole)

@@ -224,7 +224,7 @@ def test_the_audit_log_names_the_writer_of_each_object(kubernetes: Kubernetes, n
 
 
 def test_kubectl_in_the_box(kubernetes: Kubernetes, namespace: str) -> None:
-    """A program in the network of the box reaches the API server by the kubeconfig that programs outside use."""
+    """A program in the network of the box reaches the API server with the kubeconfig that programs outside use."""
     kubernetes.kubectl("create", "configmap", "note", "--from-literal=text=hello", "--namespace", namespace)
 
     found = kubernetes.api.get("configmap/note", namespace)

@@ -142,7 +142,7 @@ def test_pods_are_reached_and_keep_their_data(kubernetes_pods: KubernetesPods, e
 
 @pytest.mark.scenario
 def test_frozen_pods_are_noticed(kubernetes_pods: KubernetesPods, echoes: str) -> None:
-    """A frozen pod is unready until it continues, and a killed pod is started again."""
+    """A frozen pod is unready until it is resumed, and a killed pod is started again."""
     api = kubernetes_pods.api
     kubernetes_pods.freeze("echo-0", echoes)
     api.wait("statefulset/echo", echoes, lambda found: ready(2, found))

@@ -42,7 +42,7 @@ PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 
 
 class OutsideNetwork:
-    """A network namespace with a veth pair to the box, and routes only to the nodes and load balancers in it."""
+    """A network namespace with a veth pair to the box, and routes only to the box's nodes and load balancers."""
 
     def __init__(self, kubernetes: KubernetesPods, process: subprocess.Popen[bytes]) -> None:
         """Use the network of a process."""
@@ -164,7 +164,7 @@ def addresses(listed: str) -> list[str]:
 
 
 def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """External clients write and read through one node port without any setting, and no broker restarts for it."""
+    """External clients write and read through one node port without any setting, and no broker is restarted."""
     before = stage.pods()
     found = listening(stage, 0, type="nodeport", nodePort=30520)
     inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
@@ -216,7 +216,7 @@ def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwo
 
 
 def test_an_ingress_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwork, tmp_path: Path) -> None:
-    """A proxy that follows the Ingress serves external clients, at one host for all, and at a host of each broker."""
+    """A proxy that follows the Ingress serves external clients, at one host for all brokers and one host per broker."""
     route = {"kind": "Ingress", "host": HOST, "scheme": "http", "port": PROXY_PORT}
     found = listening(stage, 0, type="clusterip", route=route)
     with ingress_controller(stage, 0, tmp_path) as hosts:

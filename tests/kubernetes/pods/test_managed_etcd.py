@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(400)
 CLUSTER = "clusters.fairlead.dev/main"
 LOCAL = {"size": "128Mi", "storageClassName": "local"}
 JOIN_SECONDS = 120.0
-"""Timeout in seconds for a join: etcd accepts a member once all others were connected for five seconds, and containers
-start slowly.
+"""Timeout in seconds for a join: etcd accepts a member once all others have been connected for five seconds, and
+containers start slowly.
 """
 URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
@@ -66,7 +66,7 @@ def resize(kubernetes: KubernetesPods, namespace: str, replicas: int) -> None:
 
 @pytest.mark.scenario
 def test_members_join_are_replaced_and_leave(kubernetes_pods: KubernetesPods, operator_of: Operators) -> None:
-    """The members grow from 1 to 3, are replaced after the loss of a claim, and leave again, without a loss of data."""
+    """Etcd grows from 1 to 3 members, replaces a member that lost its claim, and shrinks again, without losing data."""
     kubernetes, namespace = kubernetes_pods, kubernetes_pods.namespace()
     operator: OperatorProcess = operator_of.start(namespace, environment=URLS)
     cluster = a_cluster(1, etcd={"managed": {"replicas": 1, "storage": LOCAL}}, pool={"storage": LOCAL})

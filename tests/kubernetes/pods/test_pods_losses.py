@@ -58,7 +58,7 @@ def test_a_broker_loses_its_disk(stage: PodsStage) -> None:
 
 
 def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
-    """Pods leave one after another when deleted, evicted and drained at once, and no record is lost."""
+    """Pods that are deleted, evicted and drained at once leave one after another, and no record is lost."""
     api = stage.kubernetes.api
     with stage.load() as load:
         pods = stage.pods()
@@ -102,7 +102,7 @@ def test_pods_leave_one_after_the_other(stage: PodsStage) -> None:
 
 
 def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
-    """A member of etcd is replaced with its claim, and larger disks restart no broker, while writes continue."""
+    """A member of etcd is replaced together with its claim, and larger disks restart no broker; writes continue."""
     pods = stage.pods()
     with stage.load() as load:
         old = member_id(stage.wait_done(), "main-etcd-1")

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.scenario]
 
 
 def test_a_frozen_broker_stops_a_roll(stage: PodsStage) -> None:
-    """A frozen broker stops a roll, which is reported with the partitions, until the broker continues."""
+    """A frozen broker blocks a roll, which is reported with the partitions, until the broker is resumed."""
     before, mark, api = stage.pods(), stage.kubernetes.audit_mark(), stage.kubernetes.api
     frozen, other = sorted(before.keys() - {stage.controller()})
     with stage.load() as load:

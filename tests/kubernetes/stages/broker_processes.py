@@ -3,7 +3,7 @@
 The processes replace the kubelet of a real node, without containers. For a new pod, `fairlead broker start` is started
 with the pod's id, and for a deleted pod its process is stopped by SIGTERM. Each broker's data stays in a folder named
 by its id, as on a volume. Brokers listen on loopback addresses that differ only by their id, so that an operator finds
-them by a template.
+them with an address template.
 """
 
 from __future__ import annotations

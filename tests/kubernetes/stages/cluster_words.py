@@ -51,7 +51,7 @@ def is_done(cluster: Manifest | None) -> bool:
 
 
 def is_warned(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster has a warning other than that it is open, as most Clusters of tests are."""
+    """Return whether a Cluster has a warning other than the warning that it is open, as most test Clusters are."""
     return condition_of(cluster, "Warning").get("reason") not in (None, "SecurityOpen")
 
 

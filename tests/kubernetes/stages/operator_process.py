@@ -2,7 +2,7 @@
 
 `Operators.start` creates the service account and the roles that the chart renders for a mode, and starts `fairlead
 operator start` with a token of the account. The log is read continuously, so that a test waits for an event instead of
-a time.
+a fixed time.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ class Operators:
             "FAIRLEAD_OPERATOR_METRICS_LISTEN": "127.0.0.1:0",
             "FAIRLEAD_OPERATOR_LOG_FORMAT": "json",
             "FAIRLEAD_OPERATOR_ROLE_BINDING": f"{namespace}-{ACCOUNT}-listed" if scope == "list" else "",
-            # Nothing listens at this address, which fails at once; looking up names of pods would take a long time.
+            # Nothing listens at this address, so a connection fails at once; looking up names of pods would take a long
+            # time.
             "FAIRLEAD_OPERATOR_BROKER_URL": "http://127.0.0.1:1",
             "FAIRLEAD_OPERATOR_ETCD_URL": "http://127.0.0.1:1",
         }

@@ -108,7 +108,7 @@ class Load:
 
     @property
     def losses(self) -> dict[str, int]:
-        """Counts of failures that are not zero."""
+        """Nonzero counts of failures."""
         bad = ("failed", "missing", "twice", "misplaced", "disordered")
         return {name: self.counts[name] for name in bad if self.counts[name]}
 

@@ -60,7 +60,7 @@ class TopicWish:
             "deletionPolicy": self.policy,
         }
         if self.config:
-            # The server turns a map whose last key is removed by an apply into null, and refuses null.
+            # When an apply removes the last key of a map, the server turns the map into null, and refuses null.
             spec["config"] = dict(self.config)
         if self.topic is not None:
             spec["name"] = self.topic
@@ -410,7 +410,7 @@ ON_CLUSTER: Final = (
     restart_all,
 )
 HOLDING: Final = (too_few_brokers, refused_template, pause, no_restarts)
-"""Edits that keep the operator from changing the Cluster for now; each of these edits is the last one of its round."""
+"""Edits that keep the operator from changing the Cluster for now; each of these edits is the last edit of its round."""
 BEHIND: Final = (
     delete_a_child,
     delete_a_child,

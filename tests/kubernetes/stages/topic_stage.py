@@ -92,7 +92,7 @@ class Stage:
         return next(self.namespaces)
 
     def cluster(self, namespace: str, name: str = "main", **spec: object) -> Manifest:
-        """Create a Cluster that represents the brokers."""
+        """Create a Cluster whose brokers are the running brokers."""
         pool = {"name": "a", "firstBrokerId": 1, "replicas": 3, "storage": {"size": "1Gi"}}
         return self.kubernetes.api.apply(
             {
@@ -171,7 +171,7 @@ class Stage:
         return self.kubernetes.api.wait(f"topics.fairlead.dev/{name}", namespace, moved)
 
     def operator_memory_bytes(self) -> int:
-        """Return the highest memory of the operator."""
+        """Return the operator's peak memory use."""
         status = Path(f"/proc/{self.operator.pid}/status").read_text()
         peak = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024

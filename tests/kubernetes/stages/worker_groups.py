@@ -1,8 +1,8 @@
 """Plugin for parallel runs: tests that must stay with one worker, and tests that begin first.
 
-Two workers that run tests of one file would wait for each other's use of a resource, and each would create the fixtures
-of the file. Therefore one worker runs all tests of a file in `GROUPS`, and other tests are distributed one by one. The
-xdist marks for groups have no effect with this pytest.
+Two workers that run tests of one file would wait for each other to release a resource, and each would create the
+fixtures of the file. Therefore one worker runs all tests of a file in `GROUPS`, and other tests are distributed one by
+one. The xdist marks for groups have no effect with this pytest.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def order_for(
         buffer_bytes=buffer_bytes,
         seed=seed,
     )
-    # The order and the facts survive their way to the child process.
+    # The order is encoded and decoded as for the child process.
     return msgspec.json.decode(msgspec.json.encode(order), type=CleaningOrder), planned.generation
 
 
@@ -165,7 +165,7 @@ def newest(records: Sequence[Record]) -> dict[bytes, Record]:
 
 
 def check_covered(log: PartitionLog) -> None:
-    """Every offset lies in exactly one batch, and segments follow one another without gaps."""
+    """Check that every offset is in exactly one batch, and that segments follow one another without gaps."""
     data, at = memoryview(read_all(log)), 0
     expected = None
     while at < len(data):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HeldCommit:
-    """Hold of the first commit until `release`, even if its client has gone.
+    """Holds back the first commit until `release`, even if the client has disconnected.
 
     `is_written`: whether the commit is written before the hold, or after it.
     """

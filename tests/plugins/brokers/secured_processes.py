@@ -1,4 +1,4 @@
-"""Brokers in processes of their own with a real etcd, whose settings change between restarts, and their load."""
+"""Brokers in separate processes with a real etcd, restarts with changed settings, and a load on the brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fairlead import Consumer, Producer
 from waiting import until
 
 LEASE_SECONDS: Final = 30
-"""Lease of each broker: longer than a busy machine delays a renewal. A broker that stops ends its lease itself."""
+"""Lease of each broker, longer than a busy machine may delay a renewal. A broker that stops ends its lease itself."""
 TOPIC: Final = "flights"
 RECORDS_A_STEP: Final = 50
 STEP_SECONDS_MAX: Final = 90.0

@@ -32,8 +32,8 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
 
 
 def violations(page: Page) -> list[str]:
-    """Return what axe-core finds wrong with a page: rule, and the first element of each."""
-    # The policy of the console forbids foreign scripts in the page; the debugger may evaluate one.
+    """Return axe-core's findings on a page: each rule with the first element that violates it."""
+    # The console's policy forbids foreign scripts in the page, but the debugger may evaluate a script.
     page.evaluate(_axe())
     found = page.evaluate("() => axe.run()")
     return [

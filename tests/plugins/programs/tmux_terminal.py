@@ -78,7 +78,7 @@ class TmuxTerminal:
 def tmux_terminals(
     folder: Path, environment: Mapping[str, str], *windows: str
 ) -> Iterator[list[TmuxTerminal]]:
-    """Open a terminal for each name, with a bare shell; the end of the block ends all programs in them."""
+    """Open a terminal for each name, with a bare shell; at the end of the block, all programs in the terminals end."""
     socket = folder / "tmux"
     shell = ["env", "-i", *(f"{name}={text}" for name, text in environment.items()), "PS1=$ ", "TERM=screen"]
     size = ["-x", str(COLUMNS), "-y", str(LINES)]

@@ -90,7 +90,7 @@ def import_all() -> None:
     for name in FURTHER:
         importlib.import_module(name)
     threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
-    # A fork copies one thread only. The allocator of Arrow starts its thread again in the child.
+    # A fork copies one thread only. Arrow's allocator starts its thread again in the child.
     assert len([name for name in threads if name != "jemalloc_bg_thd"]) == 1, threads
     gc.collect()
     gc.freeze()

@@ -16,7 +16,7 @@ FREE = "127.0.0.1:0"
 
 @pytest.fixture(scope="session")
 def authority() -> Authority:
-    """Return the authority that signs the broker."""
+    """Return the authority that signs the broker's certificate."""
     return Authority.make()
 
 

@@ -94,7 +94,7 @@ class Traffic:
     """Number of lines that the tail has read."""
 
     async def produce(self, producer: Producer, number: int) -> None:
-        """Send records one by one, twenty a second at most."""
+        """Send records one by one, at most twenty per second."""
         while not self.done.is_set():
             value, begun = b"%d-%d" % (number, len(self.sent)), clock.monotonic()
             await producer.send_and_wait("flights", value)
@@ -230,7 +230,7 @@ async def test_material_that_cannot_be_used_changes_nothing(
 async def test_only_brokers_of_the_cluster_reach_the_peer_listener(
     presented: str, broker: RunningBroker, authority: Authority, tls: Path, tmp_path: Path
 ) -> None:
-    """A connection to the peer listener needs a certificate of the cluster's authority, before any request."""
+    """A connection to the peer listener needs a certificate issued by the cluster's authority, before any request."""
     context = ssl.create_default_context(cafile=tls / "ca.crt")
     if presented != "none":
         signer = authority if presented == "cluster" else Authority.make("Stranger")

@@ -17,7 +17,7 @@ FREE = "127.0.0.1:0"
 
 
 def test_the_commands_of_the_page_secure_a_broker(tmp_path: Path) -> None:
-    """A broker process uses certificates made as on the page, and commands call the broker with TLS by a profile."""
+    """A broker process uses certificates made as on the page, and commands call the broker over TLS with a profile."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
     environment = {**kept, "PATH": search_path(), "XDG_CONFIG_HOME": str(tmp_path)}
     page = (checkout.ROOT / "docs/how-to/security.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ FREE = "127.0.0.1:0"
 
 
 async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> None:
-    """A producer and a group's consumer that know the authority store and read records through TLS."""
+    """A producer and a group's consumer that trust the authority write and read records over TLS."""
     bootstrap, ca = f"https://{broker.addresses.data_tls}", tls / "ca.crt"
     async with Admin(bootstrap, ca_file=ca) as admin:
         await admin.create_topic("flights", partitions=3)
@@ -61,7 +61,7 @@ async def test_records_pass_through_tls(broker: RunningBroker, tls: Path) -> Non
 async def test_a_wrong_way_to_call_is_explained(
     bootstrap: str, ca: bool, named: str, broker: RunningBroker, tls: Path
 ) -> None:
-    """A client that does not know the authority, or calls without TLS, gets an error with the reason."""
+    """A client that does not trust the authority, or calls without TLS, gets an error with the reason."""
     address = f"{bootstrap}://{broker.addresses.data_tls}"
     async with Admin(address, ca_file=tls / "ca.crt" if ca else None, retry_timeout="1s") as admin:
         with raises(UnreachableError, named):

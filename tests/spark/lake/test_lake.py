@@ -208,7 +208,7 @@ def test_frames_in_batches_are_appended_replaced_and_repeated(spark: SparkSessio
 
 
 def test_a_frame_that_does_not_fit_the_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of another type than the table's are refused, naming the column; table and files are unchanged."""
+    """Rows whose type differs from the table's are refused, naming the column; table and files are unchanged."""
     table = str(tmp_path / "table")
     spark.range(5).write.format("fairlead-delta").mode("append").save(table)
     with raises(PySparkException, "id", "string", "long"):

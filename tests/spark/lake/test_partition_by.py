@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def test_the_columns_of_a_writer_partition_its_table(
     spark: SparkSession, bootstrap: str, hundred: str, tmp_path: Path
 ) -> None:
-    """A stream and a batch write have partitions, also as an argument of `save`; the sink of topics refuses them."""
+    """Streams and batch writes accept `partitionBy`, even as an argument of `save`; the sink of topics refuses it."""
     pass_partition_by(spark)
     pass_partition_by(spark)
     source = {"bootstrap": bootstrap, "subscribe": hundred, "startingOffsets": "earliest"}

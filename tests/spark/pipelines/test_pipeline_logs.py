@@ -104,7 +104,7 @@ def test_logs_of_many_programs_are_counted(
         sent = [[json.dumps(entry).encode() for entry in entries_of(source)] for source in SOURCES]
         list(pool.map(lambda values: produce(bootstrap, topic, values), sent))
     produce(bootstrap, topic, list(RUBBISH))
-    # A later entry that closes all windows before it.
+    # A later entry that closes all earlier windows.
     last = {"source": "clock", "at": (START + timedelta(hours=9)).isoformat(), "level": "info"}
     late = {"source": "clock", "at": (START - timedelta(hours=9)).isoformat(), "level": "info"}
     counts, dropped = [], []

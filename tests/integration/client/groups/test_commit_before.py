@@ -125,7 +125,7 @@ async def test_a_seek_of_a_paused_partition_counts(member: Callable[[], Consumer
 async def test_an_undelivered_batch_moves_with_its_paused_partition(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """A batch that was not delivered is the first one for the next owner of its paused partition."""
+    """A batch that was not delivered is the first batch that the next owner of its paused partition gets."""
     async with member() as consumer:
         taking = await taking_while(consumer, lambda _: consumer.pause(PLACE))
         async with member() as other:

@@ -80,7 +80,7 @@ async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap:
 
 
 async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: Admin) -> None:
-    """Records of a batch that a loop leaves by `break` or an exception are not lost."""
+    """When a loop leaves a batch by `break` or an exception, the batch's records are not lost."""
     async with consumer_of(bootstrap) as consumer:
         async for record in consumer.records():
             if record.offset == 13:
@@ -322,7 +322,7 @@ async def test_a_duration_begins_at_the_first_younger_record(bootstrap: str) -> 
 
 
 async def test_no_start_is_an_error_until_a_seek(bootstrap: str) -> None:
-    """A group without a start policy fails its read until a callback seeks, as with offsets in a database."""
+    """Without a start policy, a group's read fails until a callback seeks, as with offsets in a database."""
     async with consumer_of(bootstrap, start="none") as consumer:
         with pytest.raises(NoCommittedOffsetError) as missing:
             await consumer.next_batch(timeout="30s")

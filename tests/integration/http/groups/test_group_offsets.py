@@ -110,7 +110,7 @@ async def test_a_reset_by_other_means(scene, calls, to: object, after: int) -> N
 
 
 async def test_several_partitions_of_a_topic_are_reset(scene, calls) -> None:
-    """A reset of `partitions` applies to each listed one; a reset with `partition` as well, or neither, is refused."""
+    """A reset applies to each entry of `partitions`; `partition` and `partitions` together, or neither, are refused."""
     await calls.commit(scene.group, offsets=[scene.entry(partition, 5) for partition in range(3)])
     path = f"/v1/groups/{scene.group}/offsets:reset"
     wanted = {"topic": scene.topic, "partitions": [0, 2]}

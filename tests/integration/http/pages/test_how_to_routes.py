@@ -37,7 +37,7 @@ def written_out(block: str) -> str:
 
 
 def calls(text: str) -> set[tuple[str, str]]:
-    """Return method and address of each curl in the text; a body of several lines belongs to the curl before it."""
+    """Return method and address of each curl in the text; a body of several lines belongs to the preceding curl."""
     found = set()
     for command in re.split(r"\bcurl ", text)[1:]:
         url = URL.search(command)

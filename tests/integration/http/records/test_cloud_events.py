@@ -30,7 +30,7 @@ async def test_three_modes(api, path: str) -> None:
 
 
 async def test_invalid_events(api) -> None:
-    """A request with an invalid event is refused with the attribute, and an empty batch stores no record."""
+    """A request with an invalid event is refused, naming the attribute, and an empty batch stores no record."""
     await api.create("orders", 1)
     path = "/v1/topics/orders/records"
     missing = await api.call("POST", path, b'{"specversion":"1.0","id":"1","source":"/s"}', STRUCTURED)

@@ -42,7 +42,7 @@ async def test_each_line_is_a_record(api) -> None:
 
 
 async def test_the_broker_picks_partitions_by_key(api) -> None:
-    """Records of lines are distributed by key as for a JSON body, in all encodings."""
+    """Records from lines are distributed by key as for a JSON body, in all encodings."""
     await api.create("flights", 3)
     await send(api, TOPIC, "".join(f'{{"key":"{key}","value":"{key}"}}\n' for key in range(30)))
     _, total = await send(api, f"{TOPIC}?encoding=json", '{"key":1,"value":{"a":[2]}}\n')
@@ -132,7 +132,7 @@ async def test_a_large_file_becomes_few_batches(api) -> None:
 
 
 async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
-    """Records before a line beyond the limit are stored and reported, and the summary has the problem's status."""
+    """Records before a line that is too long are stored and reported, and the summary has the problem's status."""
     await api.create("flights", 1)
     body = b'{"value":"a"}\n{"value":"' + b"x" * (17 << 20) + b'"}\n'
     told, total = await send(api, PARTITION, body)
