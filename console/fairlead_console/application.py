@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from fairlead_console.access import AccessPool
 from fairlead_console.assets import Assets
+from fairlead_console.body_limit import BodyLimit
 from fairlead_console.changes import ChangeGuard
 from fairlead_console.error_pages import add_error_pages
 from fairlead_console.page import Renderer
@@ -33,10 +34,12 @@ def application(settings: ConsoleSettings) -> FastAPI:
     app.state.settings = settings
     app.state.access_pool = pool
     app.state.change_guard = ChangeGuard()
+    app.state.open_tails = set()
     app.state.renderer = Renderer(assets, PAGES)
     app.include_router(assets.router)
     for each in PAGES:
         app.include_router(each.router)
     add_error_pages(app)
+    app.add_middleware(BodyLimit)
     app.add_middleware(SecurityHeaders)
     return app

@@ -164,6 +164,8 @@ CHANGES = [
     ("/brokers/0/request-restart", ""),
     ("/brokers/0/unregister", "typed=0"),
     ("/brokers/cancel-move", "topic=orders&partition=0"),
+    ("/topics/orders/produce", "value=1"),
+    ("/topics/orders/produce-file", "key_column=x"),
 ]
 
 

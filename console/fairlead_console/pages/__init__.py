@@ -13,6 +13,8 @@ from fairlead_console.pages import (
     groups,
     message,
     message_export,
+    message_produce,
+    message_tail,
     messages,
     overview,
     problem,
@@ -34,6 +36,8 @@ PAGES: Final = (
     ConsolePage(messages.router),
     ConsolePage(message.router),
     ConsolePage(message_export.router),
+    ConsolePage(message_tail.router),
+    ConsolePage(message_produce.router),
     ConsolePage(problem.router),
 )
 """Every page; the first one that knows an address answers."""

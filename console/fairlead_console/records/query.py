@@ -14,6 +14,8 @@ from fairlead_console.records.scan import MIB, Positions, ScanRange, Start
 from fairlead_console.records.views import View
 
 COUNTS: Final = (20, 50, 100, 500)
+RATES: Final = (5, 20, 50)
+"""Records per second that a live tail shows at most."""
 BUDGETS_MIB: Final = (16, 64, 256, 1024, 4096, 16384, 65536)
 OFFSET_MAX: Final = 2**63 - 1
 _POSITIONS: Final = re.compile(r"[0-9]{1,9}-[0-9]{1,19}(?:\.[0-9]{1,9}-[0-9]{1,19})*")
@@ -30,6 +32,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "count": "50",
     "budget": "64",
     "committed": "",
+    "rate": "20",
     "positions": "",
     "nbytes": "0",
     "seen": "0",
@@ -118,6 +121,11 @@ class MessageQuery:
     def count(self) -> int:
         """Number of records that a page shows. Raises `QueryError`."""
         return max(1, _number("count", self["count"], COUNTS[-1]))
+
+    @property
+    def rate(self) -> int:
+        """Number of records that a live tail shows in a second. Raises `QueryError`."""
+        return max(1, _number("rate", self["rate"], RATES[-1]))
 
     @property
     def budget_mib(self) -> int:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from warm_programs import start
 
@@ -49,3 +49,15 @@ def ask(
         return answer.status, answer.headers, answer.read()
     finally:
         connection.close()
+
+
+def posted(address: str, path: str, form: dict[str, str]) -> tuple[int, http.client.HTTPMessage, str]:
+    """Send a form as a browser does that has loaded a page of the console."""
+    _, headers, body = ask(address, "/create-topic")
+    cookie = str(headers["Set-Cookie"]).split(";")[0]
+    found = re.search(r'name="csrf_token" value="(\w+)"', body.decode())
+    assert found is not None
+    encoded = urlencode(form | {"csrf_token": found[1]})
+    sent = {"Content-Type": "application/x-www-form-urlencoded", "Cookie": cookie}
+    status, answer, text = ask(address, path, "POST", sent, encoded)
+    return status, answer, text.decode()
