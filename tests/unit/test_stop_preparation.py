@@ -1,4 +1,4 @@
-"""The stop hook of a broker's pod, with scripted answers of the broker.
+"""The stop hook of a broker's pod, with scripted answers from the broker.
 
 Two stopping brokers at the same time are tested in tests/etcd/brokers/test_prepare_stop.py.
 """

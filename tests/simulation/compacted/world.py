@@ -1,7 +1,7 @@
 """A world of three replicas of a compacted partition, with real logs on disks that lose unsynced changes.
 
-Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change of a
-disk, also in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
+Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change to a
+disk, even in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
 ones, and become leaders. The shell of followers is reimplemented here; production code decides which batches a round
 writes, how a group is swapped, and how a follower continues. The invariants are in `judge`.
 """
@@ -260,7 +260,7 @@ class World:
             self._restart(number)
 
     def replace(self) -> None:
-        """Replace a replica outside of the isr by an empty one."""
+        """Replace a replica outside the isr with an empty one."""
         number = self.rng.randrange(REPLICAS)
         if number not in self.isr:
             self.replicas[number] = self._opened(self.replicas[number].name, LyingDisk())

@@ -87,7 +87,7 @@ class Broker(Frame):
         self._holders = {}
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Wake the groups after a change of topics."""
+        """Wake the groups after a change to topics."""
         if any(kind == "topic" for kind, _ in changed):
             self.topics = {name: item.value for name, item in self.mirror.tables["topic"].items()}
             for coordinator in list(self.groups.values()):

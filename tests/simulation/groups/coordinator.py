@@ -1,12 +1,12 @@
 """A group at its coordinator: claimed, loaded, and then run in turns that decide, write, replay and answer.
 
-A group has at most one running transaction, commits of offsets included: an admitted commit is written before a
+A group has at most one running transaction, including commits of offsets: an admitted commit is written before a
 partition gets another owner. After a write with an unknown outcome, the group is dropped and claimed again under a new
 revision, which makes that write fail.
 
-This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without tasks and timers of an event loop,
-which would make a world too slow for rules that only one of hundreds of worlds tests. The production coordinator runs
-in `virtual_time`.
+This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without the tasks and timers of an event
+loop, which would make a world too slow for rules whose absence only one in hundreds of worlds reveals. The production
+coordinator runs in `virtual_time`.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class Coordinator:
         self.wake()
 
     def release(self) -> None:
-        """Release the group as soon as none of its writes is running."""
+        """Release the group as soon as no write of the group is running."""
         self._releasing = True
         if not self._busy:
             self._release()

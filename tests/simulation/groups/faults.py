@@ -30,7 +30,7 @@ class Faults(Storm):
     _world: World
 
     def victim(self, kind: Enum) -> Process | None:
-        """Return a random broker, preferably a coordinator, or a member, or None for a fault of topics."""
+        """Return a random broker (preferably a coordinator) or a random member, or None for a fault of topics."""
         world = self._world
         if kind in BROKER_FAULTS:
             coordinators = [broker for broker in world.brokers.values() if broker.groups]

@@ -139,7 +139,7 @@ class Judge:
     # -- the store
 
     def written(self, _: Revision, changes: list[Change]) -> None:
-        """Check the changes of a revision."""
+        """Check the changes in a revision."""
         kinds: defaultdict[str, list[Change]] = defaultdict(list)
         for change in changes:
             kinds[change[0][0]].append(change)
@@ -327,7 +327,7 @@ class Judge:
     def _places(
         self, coordinator: Coordinator, places: dict[str, MemberRecord], member_id: str, reply: Reply
     ) -> None:
-        """Check that the place of a static member is taken exactly when its holder is silent."""
+        """Check that the place of a static member is taken over if and only if its holder is silent."""
         for place, record in places.items():
             silent = self._world.now - max(coordinator.loaded_at, coordinator.heard.get(place, 0.0))
             sessions = silent / (record.session_timeout_ms / 1000)

@@ -2,7 +2,7 @@
 
 This module is a twin of the SDK's session, which is a task on an event loop. Revoked partitions are finished and
 committed before they are reported as released, and lost partitions are dropped at once. Late answers reach the SDK's
-state machine, which has to ignore them. A fault makes a member pause, crash, delay, or change its subscription as a
+state machine, which must ignore them. A fault makes a member pause, crash, delay, or change its subscription as a
 client of the HTTP API may.
 """
 
@@ -74,7 +74,7 @@ class Member(Process):
         self.member_id = ""
         self.epoch = 0
         self.owned: dict[Partition, int | None] = {}
-        """Partitions that the member may commit, with the next offset or, until the committed offset is read, None."""
+        """Partitions that the member may commit, with the next offset, or None until the committed offset is read."""
         self.giving_up: set[Partition] = set()
         """Owned partitions that are no longer consumed, and are released after their commit."""
         self.topics: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ class Member(Process):
         """Number that `GroupMember` gave to each sent heartbeat, by attempt."""
         self._attempts = self._wakes = self._broker = 0
         self._commit = self._read = 0
-        """Numbers of attempts of the running commit and of the running read; 0 if none is running."""
+        """Numbers of attempts in the running commit and in the running read; 0 if none is running."""
 
     @property
     def joined(self) -> bool:

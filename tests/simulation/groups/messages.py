@@ -1,4 +1,4 @@
-"""Calls of members and their answers; a message is an immutable value."""
+"""Calls from members and the answers to these calls; a message is an immutable value."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class World(Frame):
             self.create_topic()
 
     def populate(self) -> None:
-        """Start the members one after the other."""
+        """Start the members one after another."""
         for place in range(self.plan.members):
             first = self._add(CLIENTS_FROM + place, place)
             if first.instance_id is not None:
@@ -110,7 +110,7 @@ class World(Frame):
         return member
 
     def unrest(self) -> str | None:
-        """Return a description of the first obstacle to a settled group, or None if the group is settled."""
+        """Return the first reason why the group is not settled, or None if it is settled."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
             return None  # without calls no broker takes over the group

@@ -5,9 +5,9 @@ leads or follows as the partition records require. A broker leaves ISR and ELR b
 (protocol section 2). A failed sync stops all writes to the directory until a restart (trap 22 in
 docs/explanation/known-traps.md), because unsynced bytes may be lost although they can still be read.
 
-This module is a twin of `fairlead_broker.runtime`: a world of real brokers on virtual time takes seconds, and a world
-of these twins takes milliseconds, while most dropped rules are found only in one of many worlds. The module is a single
-file because each start, lease and disk fault changes the roles of all partitions.
+This module is a twin of `fairlead_broker.runtime`: a world of real brokers on virtual time takes seconds, a world of
+these twins takes milliseconds, and most dropped rules are found in only one of many worlds. The module is a single file
+because each start, lease and disk fault changes the roles of all partitions.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Broker(Frame):
         return self._registered_brokers
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Apply changes of registrations and partitions."""
+        """Apply changes to registrations and partitions."""
         if any(kind == "broker" for kind, _ in changed):
             self._registered_brokers = None
             for role in list(self.roles.values()):
@@ -510,10 +510,10 @@ class Broker(Frame):
     def _has_left(self, partition: int) -> bool:
         return self.ready and partition not in self.damaged
 
-    # -- calls of other brokers
+    # -- calls from other brokers
 
     def fetch(self, partition: int, report: FollowerReport, answer: Callable[[FetchAnswer], None]) -> None:
-        """Serve the fetch of a follower."""
+        """Serve a fetch from a follower."""
         role = self.roles.get(partition)
         if isinstance(role, Leading):
             role.fetch(report, answer)

@@ -61,7 +61,7 @@ class Client:
 
 
 class Producer(Client):
-    """A producer that stores values, one after the other or a few at once."""
+    """A producer that stores values, one after another or a few at once."""
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         """Start a producer that has not yet sent a value."""

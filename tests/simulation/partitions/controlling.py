@@ -1,7 +1,7 @@
 """The controller's term: claimed by any broker, fenced by its key's create revision.
 
 Every registered broker tries to claim the term. The controller writes the record that `controller.next_record` plans
-for each partition, with one partition per transaction, and fulfils the requests of operators (`wishes.py`).
+for each partition, with one partition per transaction, and fulfils requests from operators (`wishes.py`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Cell(NamedTuple):
     """A stored batch with one record."""
 
     epoch: int
-    """Leader epoch of the append."""
+    """One value is committed at two offsets."""
     value: int
     """Value that is unique in the world."""
     producer: int = -1

@@ -154,7 +154,7 @@ class Drills:
         yield 1.2
 
     def _damaged_newcomer(self, leader: Broker, follower: Broker) -> Play:
-        """A follower with a new disk finds damage after it has caught up and before it joins the ISR."""
+        """A follower with a new disk finds damage after catching up and before joining the ISR."""
         late = self._world.network.late
         if not self._loses_disk(follower):
             return

@@ -75,7 +75,7 @@ class FailedIsNotStored(Violation):
 
 
 class TimesRise(Violation):
-    """A batch has an earlier append time than the batch before it, by at most an hour."""
+    """A batch has an earlier append time than the previous batch, by at most an hour."""
 
 
 class ProducersKept(Violation):
@@ -209,7 +209,7 @@ class Judge:
         self.counts["commits"] += 1
 
     def does_not_know(self, leading: Leading, producer: int) -> None:
-        """Check the refusal of a producer as unknown; a whole run is much shorter than producers are remembered."""
+        """Check the refusal of a producer as unknown; producers are remembered for much longer than a whole run."""
         if any(cell.producer == producer for cell in leading.log.cells):
             raise ProducersKept(f"producer {producer} is unknown to the leader of {leading.epoch}")
 

@@ -1,4 +1,4 @@
-"""Requests of operators to the controller: changes of replicas, leaders, min ISRs and durabilities."""
+"""Requests from operators to the controller: changes of replicas, leaders, min ISRs and durabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """Open requests of operators, at most one of each kind per partition, which are dropped when the faults stop."""
+    """Open requests from operators, at most one of each kind per partition, which are dropped when the faults stop."""
 
     def __init__(self, world: World) -> None:
         """Start without requests."""
@@ -45,7 +45,7 @@ class Wishes:
     def next_record(
         self, partition: int, key: PartitionKey, item: Versioned[PartitionRecord], view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the record that fulfils a request, or None if there is no request or the request has to wait."""
+        """Return the record that fulfils a request, or None if there is no request or the request must wait."""
         wanted = self._open.get(partition)
         if not wanted:
             return None

@@ -89,7 +89,7 @@ class World(Frame):
         items = self.store.items
         return {number: items[key] for number in self.partitions if (key := partition_key(number)) in items}
 
-    # -- calls of clients
+    # -- calls from clients
 
     def produce(self, broker: int, partition: int, produce: Produce) -> None:
         """Pass a produced value to the leader on a broker."""

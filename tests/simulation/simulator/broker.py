@@ -64,7 +64,7 @@ class Broker(Process):
         raise NotImplementedError
 
     def mirrored(self, changed: list[Key]) -> None:
-        """Apply changes of the mirror."""
+        """Apply changes in the mirror."""
         raise NotImplementedError
 
     # -- processes

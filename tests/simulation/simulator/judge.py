@@ -1,6 +1,6 @@
 """Possible violations of a run: invariants as named classes, and assertions of the code.
 
-The judge of each suite defines its invariants, sees every change of the store and every step of the brokers, and raises
+The judge of each suite defines its invariants, sees every change to the store and every step of the brokers, and raises
 the violated invariant.
 """
 
@@ -14,7 +14,7 @@ class Violation(Exception):
 
 
 class EpochsRise(Violation):
-    """An epoch fell, or a leader epoch changed its leader without rising."""
+    """An epoch decreased, or the leader changed without a higher leader epoch."""
 
 
 class Liveness(Violation):

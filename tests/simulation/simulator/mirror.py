@@ -22,7 +22,7 @@ class Mirror:
         """Start with an empty copy."""
         self.revision = Revision(0)
         self.tables: defaultdict[str, dict[Any, Item]] = defaultdict(dict)
-        """Items by kind of key, then by the rest of the key."""
+        """Items by kind of key, then by the remaining part of the key."""
         self.brokers = self.tables["broker"]
         self.partitions = self.tables["partition"]
         self._broker = broker
@@ -76,7 +76,7 @@ class Mirror:
         self._broker.receive(self.watched, revision, changes)
 
     def watched(self, revision: Revision, changes: tuple[tuple[Key, Item | None], ...]) -> None:
-        """Apply an event of the watch unless it is known, because a resumed watch repeats events."""
+        """Apply an event from the watch unless it is known, because a resumed watch repeats events."""
         if revision > self.revision:
             self.apply(revision, changes)
 

@@ -1,4 +1,4 @@
-"""Bug switches: each drops one rule, as an error in the code would, and the simulator has to find it.
+"""Bug switches: each drops one rule, as an error in the code would, and the simulator must find it.
 
 A switch replaces named functions and methods while it is open; production code does not refer to it. Each suite lists
 its switches in the order of the rules, and docs/explanation/simulation.md states the number of seeds until each is

@@ -94,7 +94,7 @@ class Broker(Process):
             self._look()
         self.after(TICK_SECONDS, self._tick)
 
-    # -- calls of clients
+    # -- calls from clients
 
     def answer(self, call: Call, answer: Answer) -> None:
         """Send an answer to a client."""

@@ -26,7 +26,7 @@ Change = Callable[[TransactionRecord | None, TimestampUs], "tuple[TransactionRec
 
 
 class Decision:
-    """One change of a producer's record, with an offset of a group if the change is a commit."""
+    """One change to a producer's record, with an offset of a group if the change is a commit."""
 
     def __init__(
         self,

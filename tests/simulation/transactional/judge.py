@@ -153,7 +153,7 @@ class Judge:
             self.counts["markers"] += 1
 
     def read(self, leadership: Leadership) -> None:
-        """Read committed records from the last position, as far as a leader lets readers read."""
+        """Read committed records from the last position, up to the offset that the leader allows readers to read."""
         stable, index = leadership.stable_offset, leadership.partition.index
         if stable < leadership.stable_max:
             message = f"{index} goes back from {leadership.stable_max} to {stable}"

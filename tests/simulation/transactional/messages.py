@@ -1,4 +1,4 @@
-"""Calls of clients and of brokers, and their answers; a message is an immutable value."""
+"""Calls from clients and brokers, and the answers; a message is an immutable value."""
 
 from __future__ import annotations
 

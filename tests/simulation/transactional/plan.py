@@ -41,7 +41,7 @@ class Plan:
     impatient_share: float
     """Fraction of the unanswered commits that a client settles by an abort."""
     late_share: float
-    """Fraction of the calls of clients that also arrive long after they were sent."""
+    """Fraction of the calls from clients that also arrive long after they were sent."""
     rest_seconds: float
     """Longest pause of a client between two transactions."""
     timeout_ms: int

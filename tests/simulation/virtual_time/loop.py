@@ -67,7 +67,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         global _numbers  # noqa: PLW0603 - each world counts from 0
         _numbers = itertools.count()
         self._now = 0.0
-        # The base class asks the selector for outside events, of which there are none.
+        # The base class asks the selector for outside events, but there are none.
         self._selector = self
         self.set_task_factory(_task_of_a_life)
         self.unexpected: list[dict[str, Any]] = []

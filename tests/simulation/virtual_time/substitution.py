@@ -33,7 +33,7 @@ PAUSE_SECONDS = 0.15
 def substituted(
     loop: VirtualLoop, network: VirtualNetwork, chance: random.Random, trace: list[str] | None = None
 ) -> Iterator[None]:
-    """Replace threads, connections and clocks by virtual ones, and restore them at the end.
+    """Replace threads, connections and clocks with virtual ones, and restore them at the end.
 
     `trace` receives the log lines; None drops them.
     """

@@ -1,4 +1,4 @@
-"""Calls of a broker's threads, run on the loop after random delays."""
+"""Calls to a broker's threads, which run on the loop after random delays."""
 
 from __future__ import annotations
 

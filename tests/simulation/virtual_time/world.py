@@ -196,7 +196,7 @@ class World:
         return clients + [PlainReader(cluster, self.history, TOPIC, each) for each in partitions]
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """Send a request to one broker after the other until one succeeds."""
+        """Send a request to the brokers, one after another, until one succeeds."""
         deadline = self._loop.time() + 60
         async with http_client() as client:
             while True:

@@ -252,7 +252,7 @@ def test_the_write_quorum_is_a_majority(replication_factor: int, expected: int) 
 
 @pytest.mark.parametrize(("replication_factor", "expected"), [(1, 1), (2, 1), (3, 2), (5, 4)])
 def test_min_insync_replicas_follows_the_replication_factor(replication_factor: int, expected: int) -> None:
-    """The default of min.insync.replicas is one less than the number of replicas, at least one.
+    """The default of min.insync.replicas is one less than the number of replicas, but at least one.
 
     An explicit value of min.insync.replicas overrides the default.
     """

@@ -103,7 +103,7 @@ def by_name(entry: Route) -> str:
 
 
 def test_every_call_of_the_contract_stands_in_the_table_once() -> None:
-    """Every call of the contract is in the table once, with a unique method and path and a unique name."""
+    """Every call in the contract is in the table once, with a unique method and path and a unique name."""
     calls = [f"{entry.method} {entry.path}" for entry in ROUTES]
 
     assert sorted(calls) == sorted(CALLS)

@@ -177,11 +177,11 @@ class ScriptedBroker:
         await self._listener.stop(0.2)
 
     def script(self, path: str, *scripts: Script) -> None:
-        """Answer the next calls of a path with the given functions, in order."""
+        """Answer the next calls to a path with the given functions, in order."""
         self.scripts.setdefault(path, []).extend(scripts)
 
     def refuse(self, path: str, *codes: str, **data: str) -> None:
-        """Answer the next calls of a path with the given problems."""
+        """Answer the next calls to a path with the given problems."""
 
         def refusal(code: str) -> Script:
             """Return a script that answers with one problem."""
@@ -195,7 +195,7 @@ class ScriptedBroker:
         self.script(path, *map(refusal, codes))
 
     def received(self, path: str) -> list[Received]:
-        """Return the calls of a path so far."""
+        """Return the calls to a path so far."""
         return [request for request in self.requests if request.path == path]
 
     def values(self, partition: int) -> list[bytes | None]:

@@ -177,7 +177,7 @@ async def test_a_refused_token_is_asked_for_once_more(
 
 
 async def test_many_refusals_ask_once(broker: ScriptedBroker, tmp_path: Path) -> None:
-    """If several requests are refused with the same token, the token is read from its source once."""
+    """If several requests are refused with the same token, the token is read from its source only once."""
     source = Source(tmp_path)
     source.give("first")
     way = Credentials(token_provider=source.provide_later)

@@ -55,7 +55,7 @@ ADMIN: Final[Calls] = {
 
 
 def clients(of: Any, bootstrap: str) -> list[tuple[Any, Calls]]:
-    """Return new clients of a module, with some calls of each."""
+    """Return new clients of a module, with some calls for each client."""
     return [
         (of.Producer(bootstrap), PRODUCER),
         (of.Consumer(bootstrap), CONSUMER),
@@ -75,7 +75,7 @@ async def called(client: Any, name: str, arguments: tuple[Any, ...]) -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """A call of a client that is not open raises an error that names the client and the `async with` block."""
+    """A call to a client that is not open raises an error that names the client and the `async with` block."""
     for client, calls in clients(fairlead, broker.url):
         if is_closed:
             async with client:
@@ -88,7 +88,7 @@ async def test_what_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool)
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_a_blocking_client_that_is_not_open_says_so(broker: ScriptedBroker, is_closed: bool) -> None:
-    """A call of a blocking client that is not open raises an error that names the client and the `with` block."""
+    """A call to a blocking client that is not open raises an error that names the client and the `with` block."""
 
     def scenario() -> None:
         for client, calls in clients(blocking, broker.url):

@@ -125,7 +125,7 @@ def test_a_flipped_bit_leaves_no_batch_out(at: int, bit: int) -> None:
 
 
 def test_a_damaged_batch_is_refused_with_its_place_after_the_good_ones() -> None:
-    """A damaged batch is refused with its position, after the valid batches before it are returned."""
+    """A damaged batch is refused with its position, after the preceding valid batches are returned."""
     good, bad = stored([b"a"], 40), bytearray(stored([b"b"], 41))
     bad[-20] ^= 1
     batches = batches_in(fetched(good + bytes(bad), 40))

@@ -122,7 +122,7 @@ class Cleaned:
         return [each.offset for each in self.records]
 
     def horizons(self) -> list[int]:
-        """Horizons of the batches that have one."""
+        """Horizons of the batches that have a horizon."""
         entries = [
             entry
             for each in self.batches

@@ -59,7 +59,7 @@ def test_the_draining_broker_is_replaced_in_its_place() -> None:
     ],
 )
 def test_nothing_begins(found: PartitionRecord, view: ClusterView) -> None:
-    """No move begins if no replica has to leave, or no added replica could catch up."""
+    """No move begins if no replica must leave, or if no added replica could catch up."""
     assert asked(found, view) is None
 
 

@@ -181,7 +181,7 @@ def test_a_stopping_member_leaves_the_isr_for_the_elr(cluster: Cluster, kit: Any
 def test_a_restart_that_may_have_lost_unsynced_bytes(
     cluster: Cluster, kit: Any, durability: DurabilityState, intact_since: int | None, leads: bool
 ) -> None:
-    """A replica with unsynced bytes is elected only if every restart since kept the page cache or was clean."""
+    """A replica with unsynced bytes is elected only if every later restart kept the page cache or was clean."""
     cluster.add(1, 20, last_broker_epoch=11, intact_since=intact_since)
     elected = cluster.elect(kit.partition(kit.entries((1, 11), (2, 12)), durability=durability))
 

@@ -180,7 +180,7 @@ def test_only_voters_that_kept_everything_count(
 
 
 def test_a_stopping_voter_answers_and_is_not_appointed(cluster: Cluster) -> None:
-    """The answer of a stopping or quarantined voter counts, but another replica leads (quorum Q8 and Q14)."""
+    """The answer from a stopping or quarantined voter counts, but another replica leads (quorum Q8 and Q14)."""
     cluster.add(THIRD, state=BrokerState.STOPPING)
     cluster.promise(THIRD, 3, 9)
     cluster.promise(SECOND, 3, 9)
@@ -194,7 +194,7 @@ def test_a_stopping_voter_answers_and_is_not_appointed(cluster: Cluster) -> None
 
 
 def test_a_broker_that_is_gone_gives_no_promise(cluster: Cluster) -> None:
-    """The answer of a broker that is no longer registered is void."""
+    """The answer from a broker that is no longer registered does not count."""
     cluster.promise(SECOND, 3, 7)
     cluster.promise(THIRD, 3, 9)
     del cluster.brokers[THIRD]

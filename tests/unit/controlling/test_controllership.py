@@ -292,7 +292,7 @@ async def test_the_longest_log_leads_where_losing_records_is_allowed(cluster: An
     waited = leaders(cluster.metadata)
     await configure(cluster, "unclean.leader.election.delay.ms", 0)
     lost_at = cluster.clock.seconds
-    # The lost leader may only be isolated, and then considers itself the leader until the end of its own lease.
+    # The lost leader may merely be isolated, and then considers itself the leader until the end of its own lease.
     for _ in range(4):
         cluster.clock.seconds += kit.ttl_seconds / 2
         for life in cluster.lives.values():

@@ -294,7 +294,7 @@ async def test_deleting_at_once_deletes_once(life: Any) -> None:
 
 
 async def test_creating_and_deleting_at_once_leaves_one_or_none(life: Any) -> None:
-    """Concurrent creations and deletions leave a complete topic or none."""
+    """Concurrent creations and deletions leave a complete topic or no topic."""
     for n in range(5):
         await asyncio.gather(
             life.admin.create(request(partitions=70)),

@@ -78,7 +78,7 @@ async def test_a_cluster_with_a_configuration_keeps_it(
 async def test_a_cluster_beyond_this_release_is_refused(
     store: EmbeddedCoordination, bootstrap: ClusterBootstrap, kit: Any, clock: Any
 ) -> None:
-    """A cluster with a higher feature level than the release supports is refused, with both levels."""
+    """A cluster with a higher feature level than the release supports is refused, and the refusal names both levels."""
     record = ClusterRecord(cluster_id="x", feature_level=FEATURE_LEVEL + 1, created_us=clock.now_us())
     await store.transact((), (Put(kit.keys.cluster, encode(record)),))
     with raises(FeatureLevelTooHigh, FEATURE_LEVEL + 1, FEATURE_LEVEL):

@@ -82,7 +82,7 @@ async def claimed(store: GroupStore, broker: BrokerId, epoch: BrokerEpoch, group
 
 
 def put_state(group: str = "etl") -> Put:
-    """Return a write of a group's state."""
+    """Return a write to a group's state."""
     return Put(GroupKeys(KEYS, group).state, b'{"v":1,"epoch":1,"assignor":"uniform","created_us":5}')
 
 
@@ -208,7 +208,7 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
 def test_changes_are_divided_by_operations_and_bytes() -> None:
     """A change is divided in order into portions with limited operations and bytes.
 
-    An operation that exceeds the size of a portion gets a portion of its own.
+    An operation that exceeds the size of a portion gets a separate portion.
     """
     operations: list[Operation] = [
         Put(f"k{at}", bytes(size)) for at, size in enumerate((10, 500, 10, 10, 10))

@@ -64,7 +64,7 @@ async def test_it_shows_what_was_there_and_what_comes(store: EmbeddedCoordinatio
 
 
 async def test_a_listener_sees_all_of_a_revision_applied(store: EmbeddedCoordination, kit: Any) -> None:
-    """A listener of the mirror is called after all changes of a revision were applied."""
+    """A listener of the mirror is called after all changes in a revision have been applied."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     seen: list[tuple[int, int, set[str]]] = []

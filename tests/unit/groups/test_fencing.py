@@ -51,7 +51,7 @@ def partition_code(driven: Driven, member_id: str | None, partition: int) -> str
 
 
 def test_an_unknown_member_is_asked_to_join(driven: Driven) -> None:
-    """A heartbeat or leave of an unknown member is refused, in an empty group and in a group with members."""
+    """A heartbeat or leave from an unknown member is refused, in an empty group and in a group with members."""
     dead = driven.refused(Heartbeat("b", 3))
     driven.join("a")
 

@@ -110,7 +110,7 @@ def test_idle_members_take_over_what_others_leave(driven: Driven) -> None:
 
 
 def test_heartbeats_of_members_at_rest_write_nothing(driven: Driven) -> None:
-    """Heartbeats of members without pending changes write nothing."""
+    """Heartbeats from members without pending changes write nothing."""
     driven.join("a")
     driven.come("a")
     writes = driven.writes

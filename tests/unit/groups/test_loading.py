@@ -84,7 +84,7 @@ def prefixes(records: GroupRecords, change: GroupChange) -> list[GroupRecords]:
 
 
 def test_a_place_taken_in_part_makes_a_new_target() -> None:
-    """A partly written change of members causes a new assignment, because the old assignment names a removed member."""
+    """A partly written change to members causes a new assignment, because the old assignment names a removed member."""
     driven = Driven(topics=BOTH)
     driven.join("a", wanting("flights", "weather", instance_id="i"))
     driven.join("b", wanting("flights", "weather"))

@@ -20,7 +20,7 @@ def driven() -> Driven:
 
 
 def join(member_id: str, principal: str | None, instance_id: str | None = None) -> Heartbeat:
-    """Return the join of a principal."""
+    """Return a principal's request to join."""
     subscription = replace(wanting("flights"), instance_id=instance_id)
     return Heartbeat(member_id, 0, subscription, {}, principal)
 

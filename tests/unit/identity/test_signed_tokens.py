@@ -159,7 +159,7 @@ def test_only_configured_algorithms_are_accepted() -> None:
 
 
 def test_weak_and_foreign_keys_are_left_out() -> None:
-    """Only the valid public keys for signatures in a key set are used.
+    """Only the valid public signature keys in a key set are used.
 
     Short RSA keys, unsupported curves, keys for other uses, secrets and malformed entries are ignored.
     """

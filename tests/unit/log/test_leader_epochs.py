@@ -85,7 +85,7 @@ def test_a_torn_last_entry_is_left_out_and_marked(tmp_path: Path, nbytes: int) -
     [(0, [2, 4, 5, 7]), (20, [2, 4, 5, 7]), (21, [5, 7]), (40, [5, 7]), (41, [7]), (59, [7])],
 )
 def test_epochs_below_the_log_start_are_forgotten(tmp_path: Path, log_start: int, kept: list[int]) -> None:
-    """A trimmed list of epochs reports a divergence at or above the log start exactly when the whole list does."""
+    """A trimmed list of epochs reports a divergence at or above the log start if and only if the whole list does."""
     epochs = epochs_of(tmp_path, (2, 10), (4, 20), (5, 20), (7, 40))
     whole = list(epochs.entries)
     epochs.trim(Offset(log_start))

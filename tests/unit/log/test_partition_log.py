@@ -138,7 +138,7 @@ def test_one_group_may_fill_several_segments(box: LogBox, make: BatchMaker) -> N
 
 
 def test_a_segment_rolls_by_age_of_its_first_batch(box: LogBox, make: BatchMaker) -> None:
-    """A segment rolls `segment.ms` after its first batch's append time, on append or when idle, also after restarts."""
+    """A segment rolls `segment.ms` after its first batch's append time, on append or when idle, even after restarts."""
     log = box.open(TopicConfig(segment_ms=1000))
     make.fill(log, 1)
     make.append_time_us = FIRST_TIME_US + 999_999

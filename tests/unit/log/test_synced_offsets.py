@@ -114,7 +114,7 @@ def test_each_sync_stores_its_offset(box: LogBox, make: BatchMaker, volume: bool
 def test_an_offset_that_cannot_be_stored_is_not_synced(
     tmp_path: Path, make: BatchMaker, volume: bool
 ) -> None:
-    """An error while an offset is stored ends all writes of the directory, as a failed sync does."""
+    """An error while an offset is stored ends all writes to the directory, as a failed sync does."""
     storage = FaultyStorage()
     box = LogBox(tmp_path / "data", storage=storage)
     log = box.open()

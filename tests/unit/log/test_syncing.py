@@ -42,7 +42,7 @@ def test_few_are_synced_side_by_side_and_many_by_one_call(
     count: int,
     volume_syncs: int,
 ) -> None:
-    """Up to 16 partitions are synced in parallel, more by one volume sync, and a second round syncs none."""
+    """Up to 16 partitions are synced in parallel, more by one volume sync; a second round syncs no partition."""
     logs = open_many(box, make, count)
     result = sync_partitions(logs, pool, box.opened.volume)
 
@@ -101,7 +101,7 @@ def test_one_error_fails_all_of_the_directory(
 
 
 class PointedLog(PartitionLog):
-    """A log that creates a sync point after every change of an attribute, as a concurrent sync may."""
+    """A log that creates a sync point after every change to an attribute, as a concurrent sync may."""
 
     points: ClassVar[list[SyncPoint | None]] = []
 

@@ -150,7 +150,7 @@ class Always:
         """Return at once."""
 
     async def wait_until_lost(self) -> None:
-        """Wait for ever."""
+        """Wait forever."""
         await asyncio.Event().wait()
 
 

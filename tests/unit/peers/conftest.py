@@ -192,7 +192,7 @@ class Broker:
 
     @property
     def peers(self) -> Peers:
-        """Calls of the broker to its peers."""
+        """Calls from the broker to its peers."""
         return self.side.peers
 
 

@@ -343,7 +343,7 @@ async def test_peers_of_another_cluster_do_not_talk(world) -> None:
 
 
 async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
-    """Calls of a broker's previous incarnation are refused."""
+    """Calls from a broker's previous incarnation are refused."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
     newer = await world.register(first.id, str(first.bound), first.secret, key=first.key)
@@ -357,7 +357,7 @@ async def test_calls_of_an_older_life_are_refused(pair, world) -> None:
 
 
 async def test_a_newer_life_waits_for_the_mirror(pair, world) -> None:
-    """A call of a new incarnation waits until this mirror shows its registration."""
+    """A call from a new incarnation waits until this mirror shows its registration."""
     first, second = pair
     await world.coordination.transact((), (Delete(world.keys.broker(first.id)),))
     newer = await world.register(first.id, str(first.bound), first.secret, key=first.key)

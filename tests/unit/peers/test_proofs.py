@@ -70,7 +70,7 @@ def test_a_proof_is_made_once_in_half_a_minute() -> None:
 
 
 def test_an_old_proof_is_refused_after_newer_ones() -> None:
-    """A target refuses a proof that is more than a minute older than the newest proof of the same broker.
+    """A target refuses a proof that is more than a minute older than the newest proof from the same broker.
 
     A proof that was intercepted in the network soon becomes useless.
     """

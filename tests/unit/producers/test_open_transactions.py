@@ -96,7 +96,7 @@ class StableOffsets(RuleBasedStateMachine):
 
     @rule()
     def copy(self) -> None:
-        """Replace the state by a copy of it, as a new leader does."""
+        """Replace the state with a copy of it, as a new leader does."""
         self.state = self.state.copy()
 
     @invariant()

@@ -90,7 +90,7 @@ def test_a_lost_controller_leaves_equal_parts() -> None:
 
 
 def test_a_broker_that_becomes_idle_leaves_its_part() -> None:
-    """Only a recent report of a broker reduces the shares of other brokers, and unreported limits are forgotten."""
+    """Only a recent report from a broker reduces the shares of other brokers, and unreported limits are forgotten."""
     usage = ClusterUsage()
     usage.report(1, [("limit", LIMIT, 900.0)], 0.0)
     soon = usage.report(2, [("limit", LIMIT, 0.0)], 1.0)["limit"]

@@ -74,7 +74,7 @@ def test_isr_and_elr_are_never_empty_together() -> None:
 
 
 def test_nothing_else_of_the_record_changes() -> None:
-    """A change of the ISR keeps all other fields of the partition record, including unknown fields."""
+    """A change to the ISR keeps all other fields of the partition record, including unknown fields."""
     before = msgspec.structs.replace(record(entries(1, 2)), unknown={"later": 1})
     changed = with_isr(before, isr=entries(1), min_isr=2)
 

@@ -1,4 +1,4 @@
-"""Keys of groups: parsed as they were built, in an order in which a list can skip groups."""
+"""Keys of groups are parsed as they were built, and are ordered so that a list can skip groups."""
 
 from __future__ import annotations
 

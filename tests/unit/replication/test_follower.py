@@ -73,7 +73,7 @@ def diverged(follower: PartitionFollower, end: int, own_end: int | None) -> list
 
 
 class TestFetching:
-    """Requests of the follower."""
+    """Requests from the follower."""
 
     def test_says_all_that_the_leader_has_to_know(self) -> None:
         """A fetch contains the incarnation, generation, leader epoch, last epoch and offset of the follower."""
@@ -131,7 +131,7 @@ class TestFetching:
         assert follower.next_fetch() is not None
 
     def test_an_answer_of_another_epoch_is_ignored(self) -> None:
-        """An answer to a fetch of a different leader epoch is ignored."""
+        """An answer to a fetch in a different leader epoch is ignored."""
         follower = following()
 
         assert fetched(follower, epoch=4, high_watermark=9) == []

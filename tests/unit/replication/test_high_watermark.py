@@ -31,7 +31,7 @@ class TestCounting:
     """Offsets that count towards the high watermark."""
 
     def test_synced_partition_commits_only_what_is_fsynced(self) -> None:
-        """With durability=synced the high watermark advances with the fsync and not with the append."""
+        """With durability=synced the high watermark advances on fsync, not on append."""
         leadership = alone(durability=DurabilityState.SYNCED)
 
         assert leadership.append(10) == []
@@ -41,7 +41,7 @@ class TestCounting:
         assert leadership.machine.counts_synced
 
     def test_replicated_partition_commits_what_is_appended(self) -> None:
-        """With durability=replicated the high watermark advances with the append."""
+        """With durability=replicated the high watermark advances on append."""
         leadership = alone()
 
         assert advanced(leadership.append(10)) == [10]
@@ -77,7 +77,7 @@ class TestCounting:
         assert advanced(leadership.progress(THIRD, 10)) == [10]
 
     def test_late_sync_report_changes_nothing(self) -> None:
-        """A late report of an earlier fsync does not reduce the synced offset."""
+        """A late report about an earlier fsync does not reduce the synced offset."""
         leadership = alone(durability=DurabilityState.SYNCED)
         leadership.append(10)
         leadership.sync(10)
@@ -135,7 +135,7 @@ class TestMaximalIsr:
         assert leadership.machine.counted_of(SECOND) == 10
 
     def test_another_life_starts_from_what_it_says(self) -> None:
-        """A new incarnation counts only once it has sent a report of its own."""
+        """A new incarnation counts only once it has sent its own report."""
         leadership = DrivenLeader()
         leadership.append(10)
         leadership.fetch(SECOND, 10)

@@ -98,7 +98,7 @@ class TestJoin:
         assert write.added == ((THIRD, 95),)
 
     def test_needs_the_generation_of_the_record(self) -> None:
-        """A report of an earlier generation does not count for a join."""
+        """A report from an earlier generation does not count for a join."""
         replicas = tuple(
             Replica(broker=broker, directory=f"d{broker}", generation=int(broker == THIRD))
             for broker in EVERYBODY
@@ -308,10 +308,10 @@ class TestShrink:
 
 
 class TestUndecided:
-    """Outcomes of writes of the partition record (rule 3.4)."""
+    """Outcomes of writes to the partition record (rule 3.4)."""
 
     def propose(self, leadership: DrivenLeader) -> None:
-        """Propose the join of the third replica by a write whose outcome is unknown."""
+        """Propose that the third replica joins, in a write whose outcome is unknown."""
         write = only_write(leadership.fetch(THIRD, 10))
         leadership.answer(write, WriteOutcome.UNKNOWN)
 
@@ -371,7 +371,7 @@ class TestUndecided:
         assert leadership.machine.in_sync_count == 3
 
     def test_one_write_is_in_flight_at_a_time(self) -> None:
-        """Only one write of the partition record is in flight at a time."""
+        """Only one write to the partition record is in flight at a time."""
         leadership = without_third()
         only_write(leadership.fetch(THIRD, 10))
 
@@ -397,7 +397,7 @@ class TestUndecided:
         assert (leadership.machine.revision, isr_of(leadership.machine.record)) == (60, {LEADER, SECOND})
 
     def test_without_a_sure_lease_nothing_is_proposed(self) -> None:
-        """A leader without a valid lease proposes no change of the ISR."""
+        """A leader without a valid lease proposes no change to the ISR."""
         leadership = without_third()
         leadership.step(LeaseChanged(confirmed=False))
 
@@ -456,7 +456,7 @@ class TestSyncing:
         assert writes(leadership.sync(0)) == []
 
     def test_waits_for_members_that_have_not_reported(self) -> None:
-        """The end of syncing waits for the report of every in-sync replica."""
+        """The end of syncing waits for a report from every in-sync replica."""
         leadership = DrivenLeader(partition_record(durability=DurabilityState.SYNCING))
         leadership.fetch(SECOND, 0)
 
@@ -478,7 +478,7 @@ class TestRefusals:
         ],
     )
     def test_say_why(self, fields: dict[str, object], refusal: str | None) -> None:
-        """A fetch of an ended incarnation, or with a wrong leader epoch or generation, is refused with the reason."""
+        """A fetch from an ended incarnation, or with a wrong leader epoch or generation, is refused with the reason."""
         leadership = DrivenLeader(end=10)
         report = leadership.report(SECOND, 10, **fields)
         found = leadership.machine.refusal_of(report)
@@ -490,14 +490,14 @@ class TestRefusals:
         assert leadership.machine.counted_of(SECOND) == (Offset(10) if refusal is None else None)
 
     def test_a_broker_that_holds_no_replica_is_refused(self) -> None:
-        """A fetch of a broker without a replica is refused."""
+        """A fetch from a broker without a replica is refused."""
         leadership = DrivenLeader(end=10)
         found = leadership.machine.refusal_of(leadership.report(9, 10))
 
         assert found is FetchRefusal.NOT_A_REPLICA
 
     def test_a_life_that_fetched_later_makes_the_one_before_stale(self) -> None:
-        """A fetch of a later incarnation makes the earlier incarnation stale, before the registration is mirrored."""
+        """A fetch from a later incarnation makes the earlier incarnation stale, before the registration is mirrored."""
         leadership = DrivenLeader(end=10)
         leadership.fetch(SECOND, 3, broker_epoch=90)
 

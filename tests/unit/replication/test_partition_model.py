@@ -1,6 +1,6 @@
 """A leader and its followers over logs in memory: in any order of events no acknowledged record is missing.
 
-Records are unique numbers with the epoch of their leader. A write of the partition record may be stored late, and its
+Records are unique numbers with the epoch of their leader. A write to the partition record may be stored late, and its
 answer may be lost; a broker may lose unsynced records; any member of the ISR may be elected next.
 """
 

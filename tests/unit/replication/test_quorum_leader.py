@@ -160,7 +160,7 @@ def test_a_report_of_another_generation_does_not_count() -> None:
     ],
 )
 def test_fetches_of_other_epochs_are_refused(fields: dict[str, object], refusal: FetchRefusal | None) -> None:
-    """A fetch in a different leader epoch, or of an ended incarnation, is refused."""
+    """A fetch in a different leader epoch, or from an ended incarnation, is refused."""
     driven = begun()
 
     assert led(driven).refusal_of(driven.report(SECOND, 1, **fields)) is refusal

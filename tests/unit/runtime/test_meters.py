@@ -1,4 +1,4 @@
-"""Used and available memory of the process, from Linux's files about processes and both versions of control groups."""
+"""Used and available memory of the process, from Linux's process files and both versions of control groups."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_this_process_may_use_at_most_the_machine() -> None:
 def test_the_limit_is_the_least_of_all_groups(
     cgroup: str, files: dict[str, str], limit: int, tmp_path: Path
 ) -> None:
-    """The limit is the lowest of the machine's memory and all enclosing control groups, of either version."""
+    """The limit is the lowest of the machine's memory and the limits of all enclosing control groups, v1 or v2."""
     process = written(tmp_path / "self", {"cgroup": cgroup})
     groups = written(tmp_path / "cgroup", files)
 

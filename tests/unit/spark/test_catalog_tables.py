@@ -1,4 +1,4 @@
-"""Options of tables of Spark's catalog, from their creation to the reads and writes of later queries."""
+"""Options of tables in Spark's catalog, from their creation to the reads and writes of later queries."""
 
 from __future__ import annotations
 

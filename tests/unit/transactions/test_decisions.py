@@ -268,7 +268,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 3), outcome=st.sampled_from(Outcome), partition=st.integers(0, 2))
     def decide(self, which: int, outcome: Outcome, partition: int) -> None:
-        """Send a request of any process, and keep a copy that may arrive again later."""
+        """Send a request from any process, and keep a copy that may arrive again later."""
         if self.instances:
             instance = self.instances[-1 - which % len(self.instances)]
             request = Decide(instance.epoch, outcome, partitions={ORDERS: (partition,)})  # type: ignore[arg-type, dict-item]

@@ -139,7 +139,7 @@ class Table:
 
 
 class Columns:
-    """The nodes and buffers of a message, which are read one after the other."""
+    """The nodes and buffers of a message, which are read one after another."""
 
     def __init__(self, message: bytes) -> None:
         marker, size = struct.unpack_from("<II", message)

@@ -1,4 +1,4 @@
-"""Requests of consumer groups are checked against the contract before the group is looked up."""
+"""Requests about consumer groups are checked against the contract before the group is looked up."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_a_syntax_error_is_named_by_its_byte() -> None:
 
 
 def test_a_record_by_itself_has_the_limits_of_a_record_in_an_array() -> None:
-    """A record on a line of its own, or in an event, has the same limits as a record in an array."""
+    """A record on a separate line, or in an event, has the same limits as a record in an array."""
     large = b'{"value":"%b"}' % (b"v" * RECORD_BYTES_MAX)
     with pytest.raises(ProblemError) as line:
         parse_record_lines([(1, b'{"value":"a"}'), (2, large)])

@@ -25,7 +25,7 @@ LONG = WHOLE_BYTES_MAX + 1
 
 
 def value_in_answer(payload: bytes, encoding: Encoding) -> object:
-    """Return the value that a JSON answer has for a record with this payload."""
+    """Return the value that a JSON answer contains for a record with this payload."""
     [record] = fetched_records(0, FetchedColumns([0], [0], [None], [payload], [None]), encoding)
     return msgspec.json.decode(msgspec.json.encode(record))["value"]
 

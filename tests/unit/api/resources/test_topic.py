@@ -14,7 +14,7 @@ def parsed(**spec: Any) -> Topic:
 
 
 def test_names_come_from_the_resource_unless_they_are_said() -> None:
-    """Without names in its spec, a Topic is named like the resource, and its Cluster is in the same namespace."""
+    """If its spec contains no names, a Topic is named like the resource, and its Cluster is in the same namespace."""
     plain, said = (
         parsed(clusterRef={"name": "main"}),
         parsed(clusterRef={"name": "main", "namespace": "logs"}, name="O.1"),

@@ -52,7 +52,7 @@ def test_every_route_is_described(entry: Route) -> None:
 
 
 def test_a_listener_describes_its_own_calls() -> None:
-    """The document of one listener contains no calls of other listeners."""
+    """The document for one listener contains no calls to other listeners."""
     described = msgspec.convert(document("0.1.0", {Listener.DATA})["paths"], dict[str, object])
 
     assert set(described) == {route.path for route in ROUTES if route.listener is Listener.DATA}

@@ -155,7 +155,7 @@ def test_a_missing_file_and_a_zip_of_two_are_refused(tmp_path: Path) -> None:
 def test_the_rows_before_a_wrong_one_are_handed_out(
     tmp_path: Path, name: str, start: bytes, good: bytes, bad: bytes, named: str, count: int
 ) -> None:
-    """Rows before a malformed row are returned and rows after it are not, in the first block and in a later one."""
+    """Rows before a malformed row are returned and later rows are not, in the first block and in a later one."""
     path = tmp_path / name
     path.write_bytes(start + good * count + bad + good)
     came: list[pa.RecordBatch] = []

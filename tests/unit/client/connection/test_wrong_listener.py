@@ -149,7 +149,7 @@ async def test_the_right_scheme_is_suggested(broker: ScriptedBroker, tls: ssl.SS
     ],
 )
 async def test_other_servers_of_http2_are_identified(broker: ScriptedBroker, answer: Reply) -> None:
-    """An answer of another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's answer."""
+    """An answer from another HTTP/2 server, such as etcd or a proxy, is never mistaken for a broker's answer."""
 
     async def say(_: Received) -> Reply:
         """Answer as scripted."""

@@ -1,4 +1,4 @@
-"""Calls of a member to its coordinator, against real listeners with scripted answers."""
+"""Calls from a member to its coordinator, against real listeners with scripted answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def other(broker: ScriptedBroker) -> AsyncIterator[ScriptedBroker]:
 
 @pytest.fixture
 async def calls(broker: ScriptedBroker, other: ScriptedBroker) -> AsyncIterator[GroupCalls]:
-    """Yield the calls of member m of group g, with both brokers as bootstrap addresses."""
+    """Yield the calls for member m of group g, with both brokers as bootstrap addresses."""
     async with Transport(ConnectionSettings(bootstrap=(broker.url, other.url))) as transport:
         yield GroupCalls(transport, "g", "m", heartbeat_seconds_max=0.5)
 

@@ -350,7 +350,7 @@ def test_pieces_have_the_sequences_of_their_records(idempotent: Accumulator) -> 
 
 
 def test_a_piece_waits_where_it_would_make_the_broker_forget_those_before_it(idempotent: Accumulator) -> None:
-    """A piece waits for the batches before it, because the broker recognises retries of only the last five batches."""
+    """A piece waits for earlier batches, because the broker recognises retries of only the last five batches."""
     queue = PartitionQueue("flights", 0)
     first, *behind = _tables(idempotent, queue, 5)
     idempotent.cut(first, LIMIT)
@@ -388,7 +388,7 @@ def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
 def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
-    """The size of a table's piece is that of its own rows, so that the learned limit does not shrink to single rows."""
+    """Only its own rows count towards the size of a table piece, so the learned limit does not shrink to one row."""
     room = idempotent.room
     queue = PartitionQueue("flights", 0)
     batch = idempotent.append_columns(queue, _columns([bytes(size)] * 5000), 0.0)

@@ -1,4 +1,4 @@
-"""Requests of the sender over the lifetime of a batch. The clock is stopped unless a test advances it."""
+"""Requests from the sender over the lifetime of a batch. The clock is stopped unless a test advances it."""
 
 from __future__ import annotations
 

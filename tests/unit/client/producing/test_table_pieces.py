@@ -59,7 +59,7 @@ def test_a_named_partition_wins_over_the_keys() -> None:
 
 
 def test_a_large_table_is_cut_into_slices_that_cover_it() -> None:
-    """A large table is split into consecutive slices, so that casting and sorting never need a second copy of it."""
+    """A large table is split into consecutive slices, so that casting and sorting never need a second full copy."""
     table = pa.table({"value": [b"x" * 1024] * (70 * 1024)})
     parts = list(slices(table))
 

@@ -74,7 +74,7 @@ def test_a_partition_with_its_share_buffered_is_not_due(prefetch: Prefetch) -> N
 
 
 def test_no_partition_is_starved_by_those_before_it() -> None:
-    """Partitions are fetched in turn: none is fetched a second time before all others are fetched once."""
+    """Partitions are fetched in turn: no partition is fetched twice before all others have been fetched once."""
     prefetch = Prefetch(ConsumerSettings(prefetch_bytes=1000, partition_fetch_bytes_max=100))
     prefetch.assign([Cursor("flights", "id", index, 0) for index in range(10)])
     turns: list[int] = []

@@ -128,7 +128,7 @@ async def test_a_refresh_finds_the_new_leader(
 async def test_lost_records_are_raised_and_a_seek_continues(
     broker: ScriptedBroker, consumer: Consumer, replies: Replies, code: str, error: type[Exception]
 ) -> None:
-    """A loss of records is raised after the records before it are read, and a seek lets the reader continue."""
+    """A loss of records is raised after the preceding records are read, and a seek lets the reader continue."""
     good = replies.fetched((0, 1, replies.stored([b"a"], 0)))
     later = replies.fetched((0, 6, replies.stored([b"f"], 5)))
     broker.script(FETCH, *answering(good, replies.fetch_problem(0, code)))  # type: ignore[arg-type]

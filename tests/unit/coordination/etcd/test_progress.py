@@ -1,4 +1,4 @@
-"""Progress requests of an etcd watch, which the watch sends after a silence or at the request of its reader."""
+"""Progress requests from an etcd watch, which the watch sends after a silence or at the request of its reader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead_broker.coordination.etcd.progress import (
 
 
 def begun(silence_seconds: float = 3.0) -> ProgressRequests:
-    """Return the progress requests of a stream that began at 100 s."""
+    """Return the progress requests for a stream that began at 100 s."""
     progress = ProgressRequests(silence_seconds)
     progress.begin(100.0)
     return progress

@@ -87,7 +87,7 @@ async def admin(broker: RunningBroker) -> AsyncIterator[Admin]:
 
 
 async def test_a_topic_is_changed_and_the_listing_with_it(calls: TopicCalls) -> None:
-    """A change of a topic updates the cached listing without another request."""
+    """A change to a topic updates the cached listing without another request."""
     await calls.topics(CLUSTER)
     await calls.run(CLUSTER, "a", None, CreateTopic(2, 1, {"retention.ms": "60000"}))
     created = (await calls.topics(CLUSTER)).topics["a"]

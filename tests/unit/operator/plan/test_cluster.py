@@ -1,4 +1,4 @@
-"""The plan of a whole Cluster: its parts are planned independently, and none blocks another."""
+"""The plan of a whole Cluster: its parts are planned independently, and no part blocks another."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def starting(recorded: int, wish: int = 3) -> EtcdPlan:
 
 
 def test_a_new_cluster_is_formed_when_every_member_is_written_down() -> None:
-    """A change of the spec waits until every member is recorded in its claim and the new etcd is formed."""
+    """A change to the spec waits until every member is recorded in its claim and the new etcd is formed."""
     half, whole = starting(1, wish=1), starting(3)
 
     assert half.inputs is not None

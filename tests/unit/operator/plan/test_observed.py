@@ -258,7 +258,7 @@ def test_a_copy_of_a_pod_is_no_broker() -> None:
 
 
 def test_things_are_found_by_pool_and_broker() -> None:
-    """Observed objects are found by pool and broker; a broker that is gone or unknown is not registered."""
+    """Observed objects are found by pool and broker; a broker that is gone or unknown counts as not registered."""
     seen = Observed(now=NOW, pods=(pod(1),), sets=(stateful_set(1),))
     says: BrokersAnswer = answer([0, gone_broker(1)])
 
@@ -307,7 +307,7 @@ def test_the_refusal_of_a_missing_pod_is_read_out_of_events(what: str, *, combin
 
 
 def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
-    """The refusal of a pod counts until a later attempt has created the pod, and not only its claim."""
+    """The refusal of a pod counts until a later attempt has created the pod, not only its claim."""
     failed, made = attempt(3, "Pod main-a-1"), attempt(9, "Pod main-a-1", succeeds=True)
     series = {**attempt(1, "Pod main-a-1"), "series": {"lastObservedTime": "2026-01-01T00:00:10.000001Z"}}
     missing = {1: "main-a-1"}

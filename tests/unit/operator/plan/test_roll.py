@@ -119,7 +119,7 @@ def test_stuck_pods_with_an_old_template_go_at_once() -> None:
 
 
 def test_a_stuck_pod_whose_broker_is_registered_needs_the_permit() -> None:
-    """A stuck pod whose broker is registered needs the permit, because the broker may serve between two crashes."""
+    """A stuck pod whose broker is registered needs the permit, because the broker may serve clients between crashes."""
     pods = [pod(0), old_pod(1, ready=False, stuck="CrashLoopBackOff"), pod(2)]
 
     assert restarted(plan(pods, answer([0, 1, 2]))) == [(1, True)]

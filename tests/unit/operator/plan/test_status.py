@@ -238,7 +238,7 @@ def test_a_set_that_is_replaced_is_under_way_until_it_is_there_again(away: dict[
 
 
 def test_a_roll_names_the_restarted_and_the_next_broker() -> None:
-    """The status of a roll names the restarted broker until it is back, then the next broker, and finally none."""
+    """The status of a roll names the restarted broker until it is back, then the next broker, and finally no broker."""
     pending = {1: (RestartReason.CONFIG_CHANGED,), 2: (RestartReason.POD_SPEC_CHANGED, RestartReason.ASKED)}
     roll = RollPlan(pending=pending, stuck={})
     begun = after(facts(READY, roll=roll, outcomes=Outcomes(restarted=[RESTART])))

@@ -41,7 +41,7 @@ def test_a_snapshot_is_restored_before_etcd_starts() -> None:
 
 
 def test_members_with_data_know_nothing_of_the_snapshot() -> None:
-    """Only the step that restores mounts the snapshots, and pods have the same fingerprint in every step."""
+    """Only the restore step mounts the snapshots, and pods have the same fingerprint in every step."""
     cluster = render_kit.cluster_of(etcd={"managed": MANAGED})
     steps = [EtcdInputs(1, FIRST, "new", restores=True), EtcdInputs(3)]
     templates = [

@@ -1,4 +1,4 @@
-"""The keys that are reconciled after a change of an object."""
+"""The keys that are reconciled after a change to an object."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_cluster_concerns_itself_and_its_dependents() -> None:
 
 
 def test_own_statuses_queue_no_pass() -> None:
-    """A change of a Cluster's status queues its dependents if its readiness changed, and nothing otherwise."""
+    """A change to a Cluster's status queues its dependents if its readiness changed, and nothing otherwise."""
     told = changed(MAIN, status={**MAIN["status"], "version": "1"})
     unready = changed(MAIN, status={"conditions": [{"type": "Ready", "status": "False"}]})
 

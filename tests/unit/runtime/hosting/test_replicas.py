@@ -1,4 +1,4 @@
-"""Changes of partition records that a broker applies to its replicas, and partial disk failures."""
+"""Changes to partition records that a broker applies to its replicas, and partial disk failures."""
 
 from __future__ import annotations
 

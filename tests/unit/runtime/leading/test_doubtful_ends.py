@@ -1,4 +1,4 @@
-"""Answers of a new leader that does not know its high watermark: none contradicts an earlier leader."""
+"""Answers from a new leader that does not know its high watermark: no answer contradicts an earlier leader."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ async def until_waiting(runtime: Broker, polls: int = 1) -> None:
 
 
 def many(flights: TopicClient, *partitions: int, **call: Any) -> FetchSpec:
-    """Return a fetch of several partitions from their log starts."""
+    """Return a fetch for several partitions from their log starts."""
     of_partition = {"bytes_max": call.pop("bytes_max", 1 << 20)}
     fetches = [
         PartitionFetch(flights.topic_id, PartitionIndex(n), Offset(0), **of_partition) for n in partitions

@@ -1,4 +1,4 @@
-"""A leader with followers: acknowledgements, changes of the ISR, the end of a leadership, and deletions."""
+"""A leader with followers: acknowledgements, changes to the ISR, the end of a leadership, and deletions."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class TestAcknowledging:
 
 
 class TestInSync:
-    """Changes of the ISR, which are written by compare-and-set."""
+    """Changes to the ISR, which are written by compare-and-set."""
 
     @BOTH
     async def test_dead_follower_is_dropped_and_comes_back(
@@ -334,7 +334,7 @@ class TestLeadership:
         assert refused.value.code == "coordination_unavailable"
 
     async def test_end_of_a_leadership_answers_waiting_requests(self, start: StartLeading) -> None:
-        """The end of a leadership answers waiting fetches and batches, and a late answer of the store is ignored."""
+        """When a leadership ends, waiting fetches and batches are answered; a late answer from the store is ignored."""
         leading = await start()
         second = leading.follower(SECOND)
         waiting = asyncio.ensure_future(leading.produce(b"a"))
@@ -353,7 +353,7 @@ class TestLeadership:
 
 
 class TestDeletion:
-    """Calls of delete-records, answered when every in-sync replica has the new log start."""
+    """Calls to delete records, answered when every in-sync replica has the new log start."""
 
     async def test_waits_for_the_log_starts_of_the_isr(self, start: StartLeading) -> None:
         """A deletion waits until each follower has received the new log start and reported it in its next fetch."""

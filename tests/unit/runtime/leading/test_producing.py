@@ -234,7 +234,7 @@ async def test_a_batch_waiting_for_decompression_counts_and_delays_no_other(
 ) -> None:
     """A batch that waits for decompression counts towards the memory limit, and does not delay other batches.
 
-    A stop of the broker answers the request of a batch that waits for decompression.
+    When the broker stops, the request of a batch that waits for decompression is answered.
     """
     runtime = await start_runtime(limits={"validation_threads": 1})
     flights = await topic(runtime)

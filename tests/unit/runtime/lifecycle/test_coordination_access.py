@@ -24,7 +24,7 @@ from fairlead_broker.settings import BrokerSettings
 
 
 class Attempts:
-    """A call that fails with each error in turn and then succeeds."""
+    """A call that fails once with each given error, and then succeeds."""
 
     def __init__(self, *errors: Exception) -> None:
         """Start with the errors of the next attempts."""

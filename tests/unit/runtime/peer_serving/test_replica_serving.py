@@ -1,4 +1,4 @@
-"""Fetches of followers: sessions, the long poll, and refusals."""
+"""Fetches from followers: sessions, the long poll, and refusals."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TestSessions:
         assert second.session == NEW_SESSION
 
     async def test_another_incarnation_of_the_follower_starts_a_session(self, start: StartLeading) -> None:
-        """A fetch of a new incarnation of the follower starts a new session."""
+        """A fetch from a new incarnation of the follower starts a new session."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -125,7 +125,7 @@ class TestSessions:
         assert (kept, leading.serving.followed_partitions) == (1, 0)
 
     async def test_large_answers_are_cut_and_no_partition_starves(self, start: StartLeading) -> None:
-        """A large answer omits partitions, which come first in the next answer."""
+        """An answer that would be too large omits partitions, which come first in the next answer."""
         leading = await start(partitions=3)
         second = leading.follower()
         await second.fetch()
@@ -141,7 +141,7 @@ class TestSessions:
 
 
 class TestWaiting:
-    """Fetches of followers that wait for new records."""
+    """Fetches from followers that wait for new records."""
 
     async def test_append_wakes_it(self, start: StartLeading) -> None:
         """An append ends a follower's wait, even before the leader's own fsync."""
@@ -195,7 +195,7 @@ class TestWaiting:
         assert await second.fetch(20) == []
 
     async def test_newer_fetch_of_the_session_takes_over(self, start: StartLeading) -> None:
-        """A newer fetch of a session ends the wait of the earlier fetch, and only the newer fetch gets the records."""
+        """A newer fetch in a session ends the wait of the earlier fetch, and only the newer fetch gets the records."""
         leading = await start()
         second = leading.follower()
         await second.fetch()
@@ -261,7 +261,7 @@ class TestRefusals:
     async def test_report_that_does_not_belong_here(
         self, start: StartLeading, fields: dict[str, int], code: str
     ) -> None:
-        """A report of a different leader epoch or generation is refused."""
+        """A report from a different leader epoch or generation is refused."""
         leading = await start()
         second = leading.follower()
         for name, value in fields.items():
@@ -273,7 +273,7 @@ class TestRefusals:
         assert leading.serving.followed_partitions == 0
 
     async def test_partition_that_is_not_led_here(self, start: StartLeading) -> None:
-        """A fetch of a partition that is not led here is refused with the client's problem code."""
+        """A fetch for a partition that this broker does not lead is refused with the client's problem code."""
         leading = await start()
         second = leading.follower()
         leading.partition.closed = True

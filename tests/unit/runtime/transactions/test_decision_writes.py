@@ -41,7 +41,7 @@ class FaultyStore:
         self.faults: list[str] = []
         self.writes = 0
         self.before_write: Awaitable[object] | None = None
-        """Change of another broker that precedes the next write."""
+        """Change by another broker that precedes the next write."""
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()

@@ -51,7 +51,7 @@ def test_a_connection_without_a_request_is_due() -> None:
 
 
 def test_a_connection_with_refused_tokens_only_is_due_later() -> None:
-    """A connection that got only 401 answers is shut down after twice the time; any other answer keeps it open."""
+    """A connection that got only 401 answers is shut down after twice that time; any other answer keeps it open."""
     guarded = guard()
     look(guarded, 0, sockets(A, B))
     guarded.refused |= {A, B}

@@ -42,7 +42,7 @@ def cluster(*partitions: LivePartition, brokers: tuple[LiveBroker, ...] = BROKER
 
 
 FOUR = cluster(*(partition(index, 1) for index in range(4)))
-"""Cluster of three brokers with four partitions on the first broker; two of the partitions have to move."""
+"""Cluster of three brokers with four partitions on the first broker; two of the partitions must move."""
 
 
 def rebalance(status: RebalanceStatus | None = None, answer: str | None = None, **spec: Any) -> Rebalance:

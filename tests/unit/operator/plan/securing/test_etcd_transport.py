@@ -72,7 +72,7 @@ def test_listeners_come_before_their_callers_and_leave_after_them(
 ) -> None:
     """Members of etcd first serve both schemes, then the new scheme is used for calls, and the old scheme is dropped.
 
-    TLS of etcd is turned on and off in the same order of steps.
+    TLS for etcd is turned on and off in the same sequence of steps.
     """
     found = plan_etcd_transport(observed, tls=tls, authorities="abc")
 
