@@ -225,7 +225,7 @@ class World:
         self.now_us += self.rng.randint(HOUR_US, 3 * RETENTION_US)
 
     def read(self) -> None:
-        """Let a reader of the leader read on, and check its table at the end of the log."""
+        """Let a reader of the leader's log continue, and check its table at the end of the log."""
         leader = self.replicas[self.leader]
         if not leader.is_alive:
             return

@@ -79,7 +79,7 @@ class TimesRise(Violation):
 
 
 class ProducersKept(Violation):
-    """A leader refuses a producer as unknown although its log has a batch of the producer from the last seconds."""
+    """A leader refuses a producer as unknown although its log has a recent batch from the producer."""
 
 
 class ReplicasAgree(Violation):

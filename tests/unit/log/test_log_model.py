@@ -1,4 +1,4 @@
-"""A partition log compared with a list of batches by Hypothesis."""
+"""A partition log, which Hypothesis compares with a list of batches."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_the_epochs_of_a_range(first: Offset, end: Offset, found: list[int]) -> 
 def histories(draw: st.DrawFn) -> tuple[Log, Log]:
     """Draw two logs of a cluster: each epoch has a single leader, which appends to its own log.
 
-    Leaders are elected with any log, so that tails are lost and epochs interleave.
+    A leader may be elected with any log, so that tails are lost and epochs interleave.
     """
     logs: list[Log] = [[], [], []]
     for epoch in range(draw(st.integers(1, 8))):

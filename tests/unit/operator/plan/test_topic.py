@@ -40,7 +40,7 @@ def wanted(**about: Any) -> WantedTopic:
 
 
 def topic(*placement: LivePartition, replicas: int = 2, **about: Any) -> LiveTopic:
-    """Return a topic with the given partitions, by default one on the brokers 1 and 2."""
+    """Return a topic with the given partitions, by default one on brokers 1 and 2."""
     placed = placement or (partition(0, 1, 2),)
     given = {"name": NAME, "topic_id": "t", "partitions": len(placed), "replication_factor": replicas}
     return LiveTopic(placement=placed, **{**given, **about})

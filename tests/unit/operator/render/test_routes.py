@@ -130,7 +130,7 @@ def test_the_bootstrap_address_is_that_of_the_route(route: dict[str, Any], expec
     [("Ingress", "https"), ("Ingress", "http"), ("HTTPRoute", "https"), ("TLSRoute", None)],
 )
 def test_brokers_know_the_scheme_of_a_proxy_that_ends_tls(kind: str, scheme: str | None) -> None:
-    """Brokers restart with the scheme of the route, since they read no headers of proxies (rule T14)."""
+    """Brokers restart with the scheme of the route, since they do not read proxies' headers (rule T14)."""
 
     def brokers_of(listeners: dict[str, Any]) -> tuple[object, str]:
         """Return the external scheme of the brokers, and the fingerprint of their pods."""
