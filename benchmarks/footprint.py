@@ -76,7 +76,7 @@ async def _create(url: str, topic: str, durability: str) -> None:
 
 
 def start(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Start both brokers repeatedly; measure the seconds until ready, and the memory when idle and under load."""
+    """Start both brokers repeatedly; measure the start time in seconds, and the memory when idle and under load."""
     jars = fetch_kafka(options.cache)
     seconds: dict[str, list[float]] = {"fairlead": [], "kafka": []}
     idle: dict[str, list[float]] = {"fairlead": [], "kafka": []}

@@ -103,7 +103,7 @@ class LatencyBench:
         return figures
 
     def large_against_empty(self, gib: float) -> tuple[Figures, Figures]:
-        """Measure appending and reading at the end of an empty topic, and of a topic of `gib` GiB."""
+        """Measure appending and reading at the end of an empty topic and of a topic that contains `gib` GiB."""
         empty = self.work(
             "workloads/latency_workload.py", "tail", self.topic(1, "replicated"), seconds=self._seconds
         )

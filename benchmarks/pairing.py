@@ -1,6 +1,6 @@
 """Alternating pairs: both peers do the same work in turn, and each pair of measurements gives a ratio.
 
-Machines are shared and noisy, so the ratio of two measurements made shortly after each other is more reliable than two
+Machines are shared and noisy, so the ratio of two measurements made in quick succession is more reliable than two
 absolute figures. The module performs no I/O.
 """
 

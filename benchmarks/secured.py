@@ -1,6 +1,6 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
-Every round measures the same work on the same machine in each way: Fairlead with TLS, in plaintext and with access
+Every round measures the same work on the same machine in five ways: Fairlead with TLS, in plaintext and with access
 rules, and Kafka with TLS and in plaintext. A separate process opens connections at a fixed rate while another client
 produces over its own connection.
 """

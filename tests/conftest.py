@@ -57,8 +57,8 @@ SCHEMATHESIS = "schemathesis.pytest.plugin"
 BYTECODE = Path(__file__).parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
     # If PYTHONDONTWRITEBYTECODE is set, bytecode is kept in a separate folder instead of next to the sources, because
-    # compiling every test again takes half of the time of a collection. The folder of bytecode is set in this process
-    # only, and not by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
+    # compiling every test again takes half of the collection time. The folder of bytecode is set in this process only,
+    # and not by PYTHONPYCACHEPREFIX, which programs that build images and wheels would inherit.
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(BYTECODE)
 
 # A shell starts background jobs with SIGINT ignored. Programs that a test starts and interrupts would inherit the

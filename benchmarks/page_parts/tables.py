@@ -104,7 +104,7 @@ def requests(measured: dict[str, Any]) -> str:
 
 
 def handshakes(measured: dict[str, Any]) -> str:
-    """Return a table of handshakes per second, and of the latency of another producer before and during them."""
+    """Return a table of handshakes per second, and of another producer's latency before and during the handshakes."""
     figures = {name: [run[name] for run in measured["handshakes"]] for name in measured["handshakes"][0]}
     row = (
         spread(figures["handshakes_per_second"], ",.0f"),
@@ -144,7 +144,7 @@ def triggers(measured: dict[str, Any]) -> str:
 
 
 def decisions(measured: dict[str, Any]) -> str:
-    """Return a table of the transactions that producers commit per second, and of the latency of their commits."""
+    """Return a table of the transactions that producers commit per second, and of the commit latencies."""
     header = (
         *("producers", "committed per second", "p50", "p99", "writes of the store per second"),
         *("cores of the broker", "refused", "target", "reached", "command", "measured"),

@@ -1,4 +1,4 @@
-"""How long the console searches for one record by key in a topic of many records of 100 bytes.
+"""Time that the console takes to find one record by key in a topic with many records of 100 bytes.
 
     make bench-console [BENCH="--records 10000000"]
 

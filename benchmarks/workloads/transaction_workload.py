@@ -45,7 +45,7 @@ Options = argparse.Namespace
 
 
 class Undone(Exception):
-    """Aborts a transaction of the topic that is read."""
+    """Raised to abort a transaction in the topic that is read later."""
 
 
 def percentiles(seconds: Sequence[float]) -> Figures:

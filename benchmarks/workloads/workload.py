@@ -1,8 +1,8 @@
 """Measured work on Fairlead's side, in a separate process like Kafka's tools.
 
-`produce` encodes every batch from new random values within the measured time. `consume` checks the checksums of each
-batch, that offsets have no gaps, and the sum of the value lengths. Each command prints one JSON object. The
-benchmark cases start the program, which imports only the SDK.
+`produce` encodes every batch from new random values within the measured time. `consume` checks each batch's checksums,
+the sum of the value lengths, and that offsets have no gaps. Each command prints one JSON object. The benchmark cases
+start the program, which imports only the SDK.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The unit tests mirror the product: the tests of a package are in the folder of its name."""
+"""The unit tests mirror the product: the tests of a package are in a folder with the package's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOMES = {
     "operator": Path("operator/fairlead_operator"),
     "spark": Path("spark/fairlead_spark"),
 }
-"""Source folder of each folder directly below `tests/unit/` whose name is not that of a broker package."""
+"""Source folder for each folder directly below `tests/unit/` that is not named after a broker package."""
 PROGRAMS = {Path("tests/unit/spark/image"): Path("spark/image")}
 BROKER = Path("broker/fairlead_broker")
 
@@ -35,7 +35,7 @@ def unit_tests() -> list[Path]:
 
 
 def test_every_folder_of_unit_tests_has_a_package() -> None:
-    """Every folder below `tests/unit/` has the name of a folder of sources."""
+    """Every folder below `tests/unit/` has the name of a source folder."""
     folders = {path.parent for path in unit_tests()}
 
     assert folders

@@ -109,7 +109,7 @@ def test_every_example_is_run_or_has_a_reason() -> None:
 
 
 def test_every_test_that_is_named_reads_its_page() -> None:
-    """Every named test exists and contains the page's name, from which a prefix `kubernetes-` is removed."""
+    """Every named test exists and contains the page's name, without the prefix `kubernetes-` if the name has it."""
     wrong = []
     for (page, _), test in RUN_BY.items():
         name = page.rpartition("/")[2].removesuffix(".md").removeprefix("kubernetes-")

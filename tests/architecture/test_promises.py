@@ -26,7 +26,7 @@ def promised() -> list[str]:
 
 
 def test_every_promise_has_its_row() -> None:
-    """The page of promises has one row for each entry of the README's list, in the same order and words."""
+    """The page of promises has one row for each entry of the README's list, in the same order and the same words."""
     found = [promise for promise, _ in rows()]
 
     assert len(found) == len(promised())

@@ -25,7 +25,7 @@ def prose() -> Any:
 
 
 def found(prose: Any, path: str, text: str) -> list[tuple[int, str]]:
-    """Return line and word of each finding."""
+    """Return the line and the word of each finding."""
     return [(finding.line, finding.word.name) for finding in prose.findings(path, text)]
 
 

@@ -115,7 +115,7 @@ class Plan:
 
 
 class Storm:
-    """Kills and restarts of the brokers of one cluster."""
+    """Kills and restarts the brokers of one cluster."""
 
     def __init__(self, run: ChaosRun, rng: random.Random, plan: Plan) -> None:
         self._run = run

@@ -85,7 +85,7 @@ def _restarted(role: Role) -> Fault:
 
 
 def both_ways(one: str, others: Iterable[str]) -> set[Pair]:
-    """Return the directed pairs of a node and others, in both directions."""
+    """Return the pairs of a node and each other node, in both directions."""
     return {pair for other in others for pair in ((one, other), (other, one))}
 
 

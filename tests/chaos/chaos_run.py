@@ -28,7 +28,7 @@ ACKNOWLEDGED_MIN: Final = 100
 
 
 class Producers(StrEnum):
-    """Kind of the producers of a history."""
+    """Kind of producers in a history."""
 
     IDEMPOTENT = "idempotent"
     """Idempotent producers with retries."""

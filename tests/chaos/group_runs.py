@@ -58,13 +58,13 @@ async def settled(run: ChaosRun, members: int) -> int:
 
 
 async def shares(run: ChaosRun) -> dict[str, set[Place]]:
-    """Return the partitions of each member, by its id."""
+    """Return the partitions of each member, by member id."""
     description = await wait_for_group(run.cluster, GROUP, lambda _: True)
     return {member.member_id: set(owned(member)) for member in description.members}
 
 
 async def named_shares(run: ChaosRun) -> dict[str | None, set[Place]]:
-    """Return the partitions of each static member, by its instance id."""
+    """Return the partitions of each static member, by instance id."""
     description = await wait_for_group(run.cluster, GROUP, lambda _: True)
     return {member.instance_id: set(owned(member)) for member in description.members}
 

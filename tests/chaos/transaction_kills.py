@@ -7,8 +7,9 @@ its successor; a broker is drained or restarted; answers to clients are lost. A 
 committed.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
-topic, readers saw no other order of results while the faults happened, the group's offsets are the ends of the orders,
-and no transaction is open. The program prints a JSON report, and exits with 1 if any of these conditions is violated.
+topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
+orders, and no transaction is open. The program prints a JSON report, and exits with 1 if any of these conditions is
+violated.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ FENCED_SECONDS: Final = 10.0
 OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
 """Maximum time for which a transaction is open after the last fault."""
 TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"
-"""Keys of the records of transactions in etcd."""
+"""Prefix of the keys of transaction records in etcd."""
 KEPT: Final = Path(__file__).parents[2] / "build" / "transaction-kills"
 """Folder of the processes' data, which stays after a failure."""
 
@@ -265,7 +266,7 @@ def error_in(log: Path) -> str:
 
 
 async def _commits(client: Client, url: str) -> dict[str, int]:
-    """Return the epoch of each producer's last transaction that is committed, read from etcd."""
+    """Return the epoch of each producer's last committed transaction, read from etcd."""
     end = TRANSACTIONS[:-1] + bytes([TRANSACTIONS[-1] + 1])
     body = {"key": b64encode(TRANSACTIONS).decode(), "range_end": b64encode(end).decode()}
     found = {}

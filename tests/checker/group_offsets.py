@@ -120,7 +120,7 @@ class GroupOffsets:
         del place.under_way[request.number]
 
     def _explain(self, place: _Place, request: _Request) -> None:
-        """Replace the explanations of the partition by those in which the answered request has taken effect."""
+        """Replace the explanations of the partition with those in which the answered request has taken effect."""
         done: set[Explanation] = set()
         seen, open_ = set(place.explanations), list(place.explanations)
         while open_:

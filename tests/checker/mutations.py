@@ -18,7 +18,7 @@ Mutation = Callable[[list[Event], random.Random], list[Event] | None]
 
 
 def acknowledged(events: list[Event]) -> dict[tuple[str, int], str]:
-    """Return the acknowledged values, by key and offset, without those of transactions not known as committed."""
+    """Return the acknowledged values, by key and offset, except values of transactions not known to be committed."""
     done = {event["id"] for event in events if event["op"] == "txn" and event["type"] == "ok"}
     sends = {
         event["id"]: event
@@ -101,7 +101,7 @@ def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Even
 
 
 def give_records_backwards(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Reverse the records of one answer, at their own offsets."""
+    """Reverse the order of one answer's records, without changing the sequence of offsets."""
     ats = polls_of(events, READER, 2)
     if not ats:
         return None
@@ -243,7 +243,7 @@ def _committed(events: list[Event]) -> dict[int, list[Event]]:
 
 
 def tear_a_transaction(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Remove the records of a committed transaction in one of its partitions from all reads."""
+    """Remove the records of a committed transaction in one partition from all reads."""
     whole = [sends for sends in _committed(events).values() if len({send["key"] for send in sends}) > 1]
     if not whole:
         return None
@@ -280,7 +280,7 @@ def read_inside_a_transaction(events: list[Event], rng: random.Random) -> list[E
 
 
 def read_in_a_circle(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Let two committed transactions read records of each other."""
+    """Let two committed transactions read each other's records."""
     committed = _committed(events)
     if len(committed) < 2:
         return None

@@ -16,7 +16,7 @@ from anomalies import Anomaly, Findings
 
 @dataclass(slots=True)
 class KeyReads:
-    """All results of the polls of one partition."""
+    """Results of all polls of one partition."""
 
     values: dict[int, str] = field(default_factory=dict)
     """First value that was read at each offset."""

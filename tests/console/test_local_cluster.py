@@ -1,4 +1,4 @@
-"""`fairlead dev up` starts a console beside the brokers, and stops it with them."""
+"""`fairlead dev up` starts a console alongside the brokers, and stops it with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of the console as a program without scripts reads them: what they show, and how they are protected."""
+"""Pages of the console as read by a program that runs no scripts: what they show, and how they are protected."""
 
 from __future__ import annotations
 

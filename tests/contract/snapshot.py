@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-# pytest puts these folders on the path by its setting `pythonpath`, and a program has to do that itself.
+# pytest adds these folders to the path through its setting `pythonpath`; a program must add them itself.
 FOLDERS: Final = ("plugins", "plugins/brokers", "plugins/programs", "contract")
 sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in FOLDERS]
 

@@ -55,7 +55,7 @@ def openapi() -> Any:
 
 
 def problems() -> Any:
-    """Describe every code with its status, its kind and the data that its document may have."""
+    """Describe every code with its status, its kind and the data that its document may contain."""
     codes = {
         code: {
             "status": entry.status,

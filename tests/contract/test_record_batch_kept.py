@@ -54,7 +54,7 @@ def test_the_record_batch_is_unchanged() -> None:
 
 
 def test_a_header_is_written_as_it_was_read() -> None:
-    """The header of each accepted vector without a leader's stamp is written again byte for byte."""
+    """The header of each accepted vector without a leader's stamp is reproduced byte for byte."""
     names = [
         name for name, each in golden.read("record_batch")["vectors"].items() if each["produce"] == "accepted"
     ]
@@ -69,7 +69,7 @@ def test_a_header_is_written_as_it_was_read() -> None:
 
 
 def test_the_golden_frames_are_read() -> None:
-    """Frames of a body that an earlier release wrote are split as in that release."""
+    """Frames of a body that an earlier release wrote are split as that release split them."""
     body = bytes.fromhex(golden.read("record_batch")["frames"])
 
     assert [(frame.meta.rstrip(), bytes(frame.data)) for frame in iterate_frames(body)] == [

@@ -1,4 +1,4 @@
-"""Builds of etcd and etcdctl from Go modules, once for each of their releases, and the command of a member.
+"""Builds etcd and etcdctl from Go modules, once for each release, and provides the command that runs a member.
 
 The tests (by `etcd_binaries`), `make cluster` and `make bench` use this module. The programs are kept in the user's
 cache, in a folder named after the hash of `go/go.sum`, so existing programs have the right release. To update etcd,

@@ -207,7 +207,7 @@ async def etcd_cluster(
 def free_ports() -> Iterator[int]:
     """Yield free ports, and no port twice until this process has used all of its ports.
 
-    The ports are below those of outgoing connections and in a block that belongs to this process, so that a killed
+    The ports are below the ports of outgoing connections and in a block that belongs to this process, so that a killed
     member gets its own ports again regardless of tests that run at the same time.
     """
     block = _own_block()

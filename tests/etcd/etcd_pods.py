@@ -1,7 +1,7 @@
 """Real members of etcd in place of pods: a small StatefulSet manages processes, and claims are folders.
 
-The actions that the plan of a managed etcd requests are executed as by Kubernetes, so that etcd itself checks the plan.
-A process that ends is restarted with the same arguments, as a kubelet would.
+The actions that the plan of a managed etcd requests are executed as Kubernetes would execute them, so that etcd itself
+checks the plan. A process that ends is restarted with the same arguments, as a kubelet would.
 """
 
 from __future__ import annotations

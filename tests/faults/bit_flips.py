@@ -59,7 +59,7 @@ class Origin:
             if number == BATCHES // 2:
                 begin(log, 5)
                 make.leader_epoch = 5
-                # A killed broker has synced batches after the last checkpoint, which are as safe as those before it.
+                # A killed broker has synced batches after the last checkpoint, which are as safe as earlier batches.
                 log.sync()
                 box.opened.write_checkpoint()
         log.sync()

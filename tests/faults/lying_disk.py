@@ -56,7 +56,7 @@ class Promises:
 
 @dataclass(slots=True)
 class Losses:
-    """Counts of losses by cuts, without attempts that had no effect."""
+    """Counts of the losses that cuts caused, without attempts that had no effect."""
 
     cuts: int = 0
     files_changed: int = 0

@@ -118,7 +118,7 @@ class Mutant:
 
 
 class Mutations:
-    """Makes mutants of a few valid batches from one seed."""
+    """Makes mutants of a few valid batches, all from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

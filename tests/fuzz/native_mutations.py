@@ -167,7 +167,7 @@ def read_back(module: ModuleType, packed: bytearray, places: tuple[int, ...], ro
 
 
 def run(module: ModuleType, mutants: int, seed: int) -> dict[str, Any]:
-    """Pass mutants to both functions, and return the report."""
+    """Pass mutants to both functions of the module, and return the report."""
     chance = random.Random(seed)
     outcomes, slowest, broken = Counter[str](), 0.0, None
     data, count = records(chance)
@@ -201,7 +201,7 @@ def run(module: ModuleType, mutants: int, seed: int) -> dict[str, Any]:
 def _encoded(
     module: ModuleType, packed: bytearray, places: tuple[int, ...], rows: int, chance: random.Random
 ) -> str:
-    """Pass mutated columns to `encode`, and return what happened."""
+    """Pass mutated columns to `encode`, and return the outcome."""
     body = mutated(bytes(packed), chance, (b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", bytes(4), b"\x05\0\0\0"))
     changed = list(places)
     if chance.randrange(2):

@@ -1,4 +1,4 @@
-"""Fixture of several folders: three brokers in one process, with real logs, real HTTP and one store."""
+"""Fixture for several folders: three brokers in one process, with real logs, real HTTP and one store."""
 
 from __future__ import annotations
 

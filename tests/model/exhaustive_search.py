@@ -32,7 +32,7 @@ class Model(Protocol[S]):
         """Return the steps from a state."""
 
     def checked(self, state: S) -> tuple[S, str | None]:
-        """Return a new state with what readers see in it, and the invariant that the state violates, if any."""
+        """Return a new state including the records that readers see, and the violated invariant, if any."""
 
     def is_end(self, state: S) -> bool:
         """Return whether nothing is left to do in a state."""

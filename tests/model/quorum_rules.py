@@ -1,7 +1,7 @@
 """Rules of the model of quorum replication, as changes of one state: commits, votes, promises and appointments.
 
-`quorum_steps` calls the rules. The numbers are those of the rules of quorum replication; `World.without` names the
-rules that a world leaves out.
+`quorum_steps` calls the rules. The numbers refer to the rules of quorum replication; `World.without` names the rules
+that a world leaves out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Draft:
         self.writers = list(state.writers)
         self.violation: str | None = None
         self.is_over = False
-        """Whether a mirror would fall too far behind. Such a step waits, which is a bound of the model."""
+        """Whether a mirror would fall too far behind. A step that causes this waits, which bounds the model."""
         self.is_fault = False
 
     def change(self, broker: int, **fields: Any) -> None:
@@ -325,7 +325,7 @@ class Draft:
                 self.violation = f"leader {plan.appointee} lacks {self.committed}: {broker.log}"
 
     def answer(self, at: int) -> Answer:
-        """Return what a broker answers to the question for its log end."""
+        """Return a broker's answer to a request for its log end."""
         broker = self.brokers[at]
         return Answer(broker.epoch, broker.generation, place_of(broker.log))
 

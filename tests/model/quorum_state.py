@@ -148,7 +148,7 @@ class Plan(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Answer of a broker to the question for its log end, given in the epoch of the vacancy."""
+    """Answer of a broker to a request for its log end, given in the epoch of the vacancy."""
 
     epoch: int
     generation: int
@@ -179,7 +179,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Bounds of a search, and the rules that are left out or read in an unsafe way."""
+    """Bounds of a search, and the rules that are left out or interpreted in an unsafe way."""
 
     brokers: int = 3
     replicas: int = 3

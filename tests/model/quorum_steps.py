@@ -373,7 +373,7 @@ def _of_controller(state: State, world: World) -> Steps:
 
 
 def _written(state: State, world: World, plan: Plan) -> Iterator[Draft]:
-    """Yield the put of a controller that arrives at once, and of one that arrives late."""
+    """Yield a controller's put that arrives at once, and one that arrives late."""
     draft = Draft(state, world)
     draft.write_plan(plan)
     yield draft

@@ -36,7 +36,7 @@ class TransactionModel:
         return steps_of(state, self.world)
 
     def checked(self, state: State) -> tuple[State, str | None]:
-        """Return the state with what readers see, and the violated invariant, if any."""
+        """Return the state, including the records that readers see, and the violated invariant, if any."""
         decided = {each[:2]: each for each in state.decided}
         if "epoch per transaction" not in self.world.without:
             for partition, part in enumerate(state.parts):

@@ -386,7 +386,7 @@ GROUPS: Final = (
         lag("70+0x30", "0+60x30"),
         "Group billing is 30m 0s behind in topic orders of cluster main in shop, and makes no progress.",
         {**WHERE, "group": "billing", "topic": "orders"},
-        # Consumption has stopped in one partition, and not in the other.
+        # Consumption has stopped in one partition, but not in the other.
         lag("70+0x30", "0+60x30") | lag("70+0x30", "600+30x30", partition="1"),
     ),
     *pair(

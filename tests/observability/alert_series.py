@@ -23,7 +23,7 @@ class Firing:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Series by name with one value a step, the minute of the evaluation, and the alert that fires."""
+    """Series by name with one value per step, the minute of the evaluation, and the alert that fires."""
 
     alert: str
     series: dict[str, str]

@@ -140,7 +140,7 @@ def names_in(exposition: str) -> set[str]:
         names |= (
             {f"{name}{part}" for part in ("_bucket", "_sum", "_count")} if kind == "histogram" else {name}
         )
-    # Pages without declarations, such as Spark's, are read by their samples.
+    # The series of pages without declarations, such as Spark's, are taken from their samples.
     return names or set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", exposition, re.MULTILINE))
 
 

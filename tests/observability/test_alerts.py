@@ -152,7 +152,7 @@ def test_names_are_unique() -> None:
 
 
 def test_what_is_recorded_is_used() -> None:
-    """A recorded series that no alert uses is listed in this test, as a series for queries of users only."""
+    """A recorded series that no alert uses is listed in this test, as a series for users' queries only."""
     expressions = " ".join(rule["expr"] for rule in rules())
     unused = {rule["record"] for rule in rules() if "record" in rule and rule["record"] not in expressions}
 

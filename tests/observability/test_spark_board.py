@@ -1,4 +1,4 @@
-"""Tests of the board of Spark jobs on a real query that reads a topic of real brokers, scraped by Prometheus."""
+"""Tests of the board for Spark jobs with a real query that reads a topic of real brokers, scraped by Prometheus."""
 
 from __future__ import annotations
 

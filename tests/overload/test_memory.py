@@ -124,7 +124,7 @@ async def test_stalled_readers_of_text(start, full, patience, path, left) -> Non
     """A fetch of text that its client does not read uses memory from the budget, and further fetches are refused.
 
     A small batch may become a large JSON text. The bound allows for the open batches of two codec threads. Tails
-    request memory repeatedly and so close stalled readers, some each second; the few admitted JSON answers stay until
+    request memory repeatedly, which closes some stalled readers each second; the few admitted JSON answers stay until
     another request needs their memory.
     """
     count = 400 if full else 100
@@ -362,7 +362,7 @@ async def test_small_bodies_pass_beside_large_ones(crowded) -> None:
 
 
 async def patient(calls: Calls) -> Answer:
-    """Send a batch, again after each refusal for lack of memory, as clients do, for at most five seconds."""
+    """Send a batch, and retry after each refusal for lack of memory, as clients do, for at most five seconds."""
     answer = await calls.send("calm", one_batch(100_000, 1))
     for _ in range(9):
         if answer.status != 503:

@@ -36,7 +36,7 @@ async def tenants(broker: BrokerUnderLoad, **quota: int) -> AsyncIterator[tuple[
         async with Calls(broker.address, token=broker.token) as admin:
 
             async def caller(name: str) -> Calls:
-                """Return the requests of a caller that may use topics of its name."""
+                """Return a client of a caller that may use topics whose names begin with the caller's name."""
                 made = await admin.post("/v1/tokens", {"principal": f"user:{name}"})
                 acl: dict[str, Any] = {"principal": f"user:{name}", "operations": ["all"]}
                 acl |= {"kind": "topic", "pattern": f"{name}*"}

@@ -101,7 +101,7 @@ def gone_broker(broker: int, **said: Any) -> BrokerDescription:
 def metadata(
     topics: Mapping[str, Iterable[Mapping[str, Any]]], brokers: Iterable[BrokerDescription] = ()
 ) -> Metadata:
-    """Return topics with, by name, at least the `replicas` of each partition; all are in sync by default."""
+    """Return metadata of topics: each partition is given by fields, at least `replicas`, and is in sync by default."""
     return Metadata(
         cluster_id="id-of-main",
         controller=None,

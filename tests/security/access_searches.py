@@ -209,7 +209,7 @@ def forged(good: str, other: str, chance: random.Random) -> str:
 
 
 def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
-    """Verify mutations of valid signed tokens of three kinds of keys."""
+    """Verify mutations of valid signed tokens with three kinds of keys."""
     signed_tokens.CHECKS_PER_SECOND_MAX = 1 << 62  # type: ignore[misc]
     issuers = _issuers()
     view = SignedTokens({name: keys for name, (_, keys) in issuers.items()}, lambda *_: None, SystemClock())
@@ -248,7 +248,7 @@ class Gate:
         ]
 
     async def ask(self, values: list[bytes], chance: random.Random) -> tuple[int, bytes]:
-        """Make a call of a route with these values of the header; return status and body of the answer."""
+        """Make a call to a route with these values of the header; return status and body of the answer."""
         route = chance.choice(self._routes)
         path = route.path.replace("{", "").replace("}", "")
         scope: dict[str, Any] = {

@@ -21,7 +21,7 @@ from access_searches import SEARCHES
     ],
 )
 def test_a_search_finds_nothing(search: str, count: int, outcomes: set[str]) -> None:
-    """Decisions equal a naive evaluation, mutated tokens are refused, and every accepted certificate is usable."""
+    """Decisions agree with a naive evaluation, mutated tokens are refused, and every accepted certificate is usable."""
     counts = Counter[str]()
     found = SEARCHES[search](count, random.Random(1), counts)
 

@@ -41,7 +41,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """Yield the lines of the audit log of all brokers of the test."""
+    """Yield the audit log lines of all brokers of the test."""
     handler, logger = Lines(), logging.getLogger(AUDIT_LOGGER)
     logger.addHandler(handler)
     yield handler

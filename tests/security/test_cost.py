@@ -74,7 +74,7 @@ class Request:
 
 
 def records(acls_count: int = ACLS) -> ClusterMetadata:
-    """Return the records of tokens, of many ACLs, half of which concern every user, and of quotas."""
+    """Return records of tokens, quotas and many ACLs, half of which concern every user."""
     keys = Keys("cost")
     metadata = ClusterMetadata(keys)
     values = {

@@ -22,7 +22,7 @@ from waiting import until
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
-    """Yield a server of the keys of an issuer."""
+    """Yield a server for an issuer's keys."""
     server = KeyServer(TestIssuer(), Authority.make(), tmp_path / "issuer")
     await server.start()
     yield server

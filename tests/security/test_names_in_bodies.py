@@ -25,7 +25,7 @@ def frames(topic_id: str) -> bytes:
 
 
 def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]]:
-    """Return a call of each route that needs rights on names in the body, with a name that the caller may not use."""
+    """Return a call for each route that needs rights on names in the body, with a name that the caller may not use."""
     fetch = {"partitions": [{"topic_id": hidden_id, "partition": 0, "offset": 0}]}
     subscribed = {"member_epoch": 0, "topics": ["hidden"], "session_timeout_ms": 45_000}
     check = {"principal": "user:bob", "operation": "read", "kind": "topic", "name": "hidden"}

@@ -13,7 +13,7 @@ from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
 
 
 async def test_no_route_of_the_peer_listener_is_open(tmp_path: Path) -> None:
-    """Every route is refused without a proof, with a proof by or for another broker, and with a secret."""
+    """Every route is refused without a proof, with a proof from or for another broker, and with a secret."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)

@@ -1,4 +1,4 @@
-"""A program of streaming queries from one topic into files, a topic and a Delta table that can be killed at any moment.
+"""A program of streaming queries from one topic into files, a topic and a Delta table; tests kill it at any moment.
 
 `python query_program.py SETTINGS_JSON` prints one JSON line for each event. A failed query is restarted from its
 checkpoint. With `"finish": true`, every query reads to the end of the topic and the program exits.

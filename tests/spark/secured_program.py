@@ -62,7 +62,7 @@ class Program:
         self.written += ROWS
 
     def batches(self) -> None:
-        """Write and read with each source of a token."""
+        """Write and read with a token from each source."""
         for options in (self.own, self.by_file, self.by_token):
             self.write(options)
             read = self.spark.read.format("fairlead").options(**options, subscribe="flights").load()

@@ -70,7 +70,7 @@ def test_with_a_pyspark_that_works_there_are_sources_and_no_reason(tmp_path: Pat
 
 
 def test_another_vendors_source_is_found_beside_ours(tmp_path: Path) -> None:
-    """Where Fairlead's source cannot work, Spark's own search still finds the source of another vendor."""
+    """Where Fairlead's source cannot work, Spark's own search still finds another vendor's source."""
     vendor = """
         from pyspark.sql.datasource import DataSource
         class DefaultSource(DataSource):

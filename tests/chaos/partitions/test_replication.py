@@ -48,7 +48,7 @@ async def test_acknowledged_records_are_read_after_brokers_are_gone(
 async def test_acknowledged_records_are_read_while_brokers_bounce(
     tmp_path: Path, mode: str, fault: str, producers: Producers
 ) -> None:
-    """Acknowledged records are read while the broker of one role is repeatedly killed or stopped, and restarted."""
+    """Acknowledged records are read while the broker in a given role is repeatedly killed or stopped, and restarted."""
     async with chaos_run(tmp_path, producers=producers) as run:
         await run.create_replicated_topic(mode)
         run.usual_load()

@@ -87,7 +87,7 @@ async def test_an_ended_lease_stays_ended(bench: Bench, client: Coordination) ->
 
 
 async def test_a_dead_lease_in_the_branch_that_does_not_run_does_no_harm(client: Coordination) -> None:
-    """An expired or revoked lease in the branch of a transaction that is not run causes no error."""
+    """An expired or revoked lease causes no error in the branch of a transaction that is not run."""
     lease = await client.grant_lease(3)
     await client.revoke(lease)
     result = await client.transact((absent("/a"),), (Put("/a", b""),), (Put("/b", b"", lease.lease_id),))
@@ -151,7 +151,7 @@ async def test_leases_end_each_at_its_own_time(bench: Bench, client: Coordinatio
 
 
 async def test_leases_have_different_ids(client: Coordination, other: Coordination) -> None:
-    """A lease never has the id of another lease."""
+    """No two leases have the same id."""
     leases = [await each.grant_lease(60) for each in (client, other) * 3]
 
     assert len({lease.lease_id for lease in leases}) == 6

@@ -214,7 +214,7 @@ def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None
 
 
 def status(url: str) -> int | None:
-    """Return the answer to a probe, or None without an answer in time."""
+    """Return the answer to a probe, or None if there is no answer in time."""
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return int(answer.status)

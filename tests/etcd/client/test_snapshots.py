@@ -113,7 +113,7 @@ async def gateway(lines: Sequence[bytes]) -> AsyncIterator[str]:
     ids=["ends early", "damaged", "too short", "empty object", "error", "nothing"],
 )
 async def test_half_a_snapshot_is_never_kept(tmp_path: Path, lines: list[bytes]) -> None:
-    """A stream that is damaged, ends early or is no snapshot leaves no file."""
+    """A stream that is damaged, ends early or is not a snapshot leaves no file."""
     async with gateway(lines) as url:
         with pytest.raises(SnapshotFailed):
             await take_snapshot([url], tmp_path, "main", 1, NOON)

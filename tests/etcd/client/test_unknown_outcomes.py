@@ -41,7 +41,7 @@ def put(client: EtcdCoordination, key: str) -> asyncio.Task[TransactionResult]:
 
 
 async def test_an_answer_cut_off_is_an_unknown_outcome(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """A transaction is applied although its connection breaks before the answer; the client gets an unknown outcome."""
+    """A transaction is applied even if its connection breaks before the answer; the client gets an unknown outcome."""
     client = alone.client(relay.url)
     await client.list("/")
     relay.hold_answers()

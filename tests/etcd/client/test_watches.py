@@ -220,7 +220,7 @@ async def test_a_slow_reader_fills_no_memory_and_misses_nothing(alone: EtcdClust
 
 
 async def test_progress_right_after_a_list(alone: EtcdCluster) -> None:
-    """A watch from the revision after a list reports progress although there are no events."""
+    """A watch from the revision after a list reports progress even if there are no events."""
     client: EtcdCoordination = alone.client()
     await put(client, 1)
     page = await client.list("/")

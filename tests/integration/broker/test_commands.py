@@ -255,7 +255,7 @@ def test_an_address_that_means_every_machine_is_warned_about(start: Start, adver
 
 @pytest.mark.serial
 def test_start_adds_little_to_the_libraries(tmp_path: Path) -> None:
-    """A broker is ready within 2.8 times the time that the import of its libraries takes.
+    """A broker is ready within 2.8 times the time that importing its libraries takes.
 
     The bound is a ratio, because machines differ. On an idle machine with two cores, a start takes about a second,
     twice as long as importing the libraries. The test fails if a start takes half a second more, which is the cost of

@@ -1,4 +1,4 @@
-"""Commands of cluster administration against three brokers: output and exit codes."""
+"""Commands for cluster administration against three brokers: output and exit codes."""
 
 from __future__ import annotations
 

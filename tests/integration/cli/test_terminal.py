@@ -44,7 +44,7 @@ def test_a_file_shows_its_progress(
 
 
 def written(path: Path) -> Path:
-    """Write enough rows for a visible progress bar, in the format of the file's name."""
+    """Write enough rows for a visible progress bar, in the format that the file's name indicates."""
     table = pa.table({"id": pa.array(range(ROWS)), "text": pa.array(["some text"]).take([0] * ROWS)})
     match path.suffix:
         case ".csv":

@@ -38,7 +38,7 @@ def ten_records(bootstrap: str) -> None:
 
 
 async def test_records_there_and_back(apart: Apart) -> None:
-    """Records of one key are sent one by one and read in order by a for loop, and deliveries have their offsets."""
+    """Records of one key are sent one by one and read in order by a for loop, and each delivery has its offset."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -58,7 +58,7 @@ async def test_records_there_and_back(apart: Apart) -> None:
 
 
 async def test_several_threads_share_a_producer(apart: Apart) -> None:
-    """Records of several threads keep the order of each thread, and leaving the block waits for all of them."""
+    """Records from several threads keep each thread's order, and leaving the block waits for all records."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:
@@ -85,7 +85,7 @@ async def test_several_threads_share_a_producer(apart: Apart) -> None:
 
 
 async def test_headers_are_those_of_the_call(apart: Apart) -> None:
-    """Headers of a record stay as given, although the list is reused before the loop has handled the record."""
+    """Headers of a record stay as given, even if the list is reused before the loop has handled the record."""
 
     def scenario(bootstrap: str) -> None:
         with Admin(bootstrap) as admin:

@@ -99,7 +99,7 @@ async def test_leader_changes_neither_lose_nor_repeat_nor_reorder(cluster: Clust
 
 
 async def test_one_broker_is_enough_to_find_the_others(cluster: Cluster) -> None:
-    """A client learns the addresses of all brokers from one broker of its bootstrap list, which may stop afterwards."""
+    """A client learns the addresses of all brokers from any broker in its bootstrap list, which may stop afterwards."""
     await cluster.topic("flights", partitions=PARTITIONS)
     for broker in (1, 2, 3):
         async with Producer(url(cluster, broker)) as producer:

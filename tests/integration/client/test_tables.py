@@ -37,7 +37,7 @@ async def test_the_program_of_the_page_prints_what_the_page_says(bootstrap: str,
 
 
 async def test_a_table_is_rebuilt_from_the_start_of_its_topic(bootstrap: str, admin: Admin) -> None:
-    """A table has the newest value of each key after a restart of its program, and follows the writes of others."""
+    """A table has the newest value of each key after its program restarts, and follows the writes of other programs."""
     await admin.create_topic("accounts", partitions=3, config=COMPACTED)
     changes: list[int] = []
 

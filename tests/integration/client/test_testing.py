@@ -30,7 +30,7 @@ async def test_three_brokers_replicate() -> None:
 
 
 async def test_a_kept_directory_and_configuration(tmp_path: Path) -> None:
-    """Records and configuration of a kept directory are present in the next cluster on the directory."""
+    """Records and configuration in a directory that is kept are present in the next cluster on that directory."""
     config = {"auto.create.topics.enable": False, "retention.ms": 3_600_000}
     async with testing.cluster(data=tmp_path / "data", config=config) as bootstrap, Admin(bootstrap) as admin:
         described = await admin.create_topic("flights")

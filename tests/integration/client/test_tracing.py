@@ -111,7 +111,7 @@ async def test_without_an_active_span_no_header_is_added(
 
 
 async def test_headers_of_the_caller_are_kept(collected: InMemorySpanExporter, traced: str) -> None:
-    """Headers with a trace context, for example those of a bridge, are kept."""
+    """Headers with a trace context, for example from a bridge, are kept."""
     given = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     async with Producer(traced) as producer:
         with trace.get_tracer("test").start_as_current_span("bridge"):

@@ -24,7 +24,7 @@ def url(cluster: Cluster, broker: int) -> str:
 
 
 async def filled(cluster: Cluster, count: int = 30) -> tuple[TopicId, list[int]]:
-    """Create a topic with one record a batch on every broker; return its id and the brokers, leader first."""
+    """Create a topic with one record per batch on every broker; return its id and the brokers, leader first."""
     topic_id = await cluster.topic("flights")
     flights = await cluster.led("flights", topic_id)
     for number in range(count):

@@ -89,7 +89,7 @@ async def test_a_new_leader_knows_the_producers(cluster: Cluster) -> None:
 
 
 async def test_many_partitions_travel_in_one_session(cluster: Cluster) -> None:
-    """One fetch session copies many partitions, even partitions without records and of a topic that is added later."""
+    """One fetch session copies many partitions, even empty partitions and partitions of a topic that is added later."""
     topic_id = await cluster.topic("flights", partitions=30)
     for partition in range(0, 30, 3):
         client = await cluster.led("flights", topic_id, partition)

@@ -1,4 +1,4 @@
-"""A broker on an older copy of its data directory is not counted as in sync for the missing records."""
+"""A broker on an older copy of its data directory is not counted as in sync, because records are missing."""
 
 from __future__ import annotations
 

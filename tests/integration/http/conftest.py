@@ -167,7 +167,7 @@ class Cluster:
         await broker.stop()
 
     async def client(self, address: str | None, *, http1: bool = False) -> Api:
-        """Return a client of an address with a connection of its own."""
+        """Return a client for an address, with a separate connection."""
         builder = ClientBuilder().http1_only() if http1 else ClientBuilder().http2_prior_knowledge()
         client = await builder.build().__aenter__()
         self._clients.append(client)

@@ -26,7 +26,7 @@ def cors_of(answer) -> dict[str, str]:
 
 
 async def test_an_origin_that_is_allowed(cluster) -> None:
-    """A preflight of an allowed origin has no effect, and answers and refusals name the origin."""
+    """A preflight from an allowed origin has no effect, and answers and refusals name the origin."""
     broker = await cluster.start(cors_origins=f"{SHOP}, http://127.0.0.1:8080")
     api = await cluster.client(broker.addresses.data)
     preflight = await api.call("OPTIONS", "/v1/topics/none/records", headers=ASK)

@@ -26,7 +26,7 @@ class Connection:
         self.writer.write(frame(HEADERS, END_STREAM | END_HEADERS, stream, field_block(fields)))
 
     def post(self, stream: int, path: str, body: bytes) -> None:
-        """Send a POST with its whole body and without the end of its stream."""
+        """Send a POST with its whole body, but without ending its stream."""
         fields = {":method": "POST", ":scheme": "http", ":authority": "localhost", ":path": path}
         fields |= {"content-type": "application/json", "content-length": str(len(body))}
         self.writer.write(frame(HEADERS, END_HEADERS, stream, field_block(fields)))
@@ -50,7 +50,7 @@ class Connection:
         await self.until(PING, 0)
 
     async def until(self, wanted: int, stream: int) -> None:
-        """Read until a frame of a kind and stream; no stream may be reset."""
+        """Read until a frame of the given kind and stream arrives; no stream may be reset."""
         async with asyncio.timeout(10):
             while True:
                 head = await self.reader.readexactly(9)

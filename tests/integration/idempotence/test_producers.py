@@ -139,7 +139,7 @@ async def test_bursts_with_repeats_store_each_once(api: Calls) -> None:
 
 
 async def test_a_large_request_is_not_overtaken_by_small_ones(api: Calls) -> None:
-    """A request of 1.5 MB is not overtaken by four concurrent requests of 2 kB of its producer."""
+    """Four concurrent requests of 2 kB do not overtake a request of 1.5 MB from the same producer."""
     await api.create("flights")
     sequence, expected = 0, []
     for round_ in range(10):

@@ -17,7 +17,7 @@ from fairlead.errors import ClosedError, RecordError, SettingError
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """Yield the address of one broker with the topics orders, of two partitions, and priced."""
+    """Yield the address of one broker with the topics `orders`, which has two partitions, and `priced`."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)

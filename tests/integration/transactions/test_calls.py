@@ -62,7 +62,7 @@ async def committed(api: Calls, count: int) -> list[str]:
 
 
 async def test_lines_belong_to_the_transaction(api: Calls) -> None:
-    """Records of an NDJSON body are in the transaction of its header, to a topic and to a partition."""
+    """The records of an NDJSON body are in the transaction that its header names, for a topic and for a partition."""
     transaction = await begin(api)
     headers = {**LINES, "fairlead-transaction": transaction}
     for path, body in (

@@ -118,7 +118,7 @@ async def test_each_record_has_one_effect_despite_stops_of_brokers_and_workers(c
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    """Yield the address of one broker with the topics orders, which has three records, and priced."""
+    """Yield the address of one broker with the topics `orders`, which has three records, and `priced`."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)
@@ -236,7 +236,7 @@ async def send_without_owning(url: str, producer: Producer, consumer: Consumer) 
 
 
 async def test_a_partition_that_was_lost_in_between_refuses_the_commit(url: str) -> None:
-    """A transaction with records of a partition that was revoked is aborted, although the partition came back."""
+    """A transaction with records of a revoked partition is aborted, even if the partition is assigned again."""
     async with Producer(url, transactional=True) as producer, member(url, session_timeout="3s") as consumer:
         with pytest.raises(MemberFencedError):
             await send_without_owning(url, producer, consumer)

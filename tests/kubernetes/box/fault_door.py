@@ -28,7 +28,7 @@ REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "
 
 @dataclass(slots=True)
 class Rule:
-    """An order with the treatment of the requests that match it."""
+    """An order that decides how matching requests are treated."""
 
     methods: frozenset[str]
     path: re.Pattern[str]

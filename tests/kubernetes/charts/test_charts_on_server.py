@@ -57,7 +57,7 @@ def is_established(definition: Manifest | None) -> bool:
 
 @pytest.mark.scenario
 def test_values_of_ci(server: Kubernetes, tmp_path: Path) -> None:
-    """Objects of each values file pass kubeconform with the server's schemas, and the server's dry run."""
+    """Objects rendered with each values file pass kubeconform with the server's schemas, and the server's dry run."""
     location = write_schemas(json.loads(server.kubectl("get", "--raw", "/openapi/v2")), CRDS, tmp_path)
     rendered = {path: render(path.parents[1], "--values", path) for path in CI_VALUES}
     rendered[ROOT / "install"] = (ROOT / "manifests/install.yaml").read_text(encoding="utf-8")

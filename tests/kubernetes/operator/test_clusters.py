@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
-"""Part of a pool whose pods stay Pending."""
+"""Fields of a pool whose pods must stay Pending."""
 CLUSTER = "clusters.fairlead.dev/main"
 
 

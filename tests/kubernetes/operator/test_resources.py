@@ -51,7 +51,7 @@ def truths(definition: Manifest) -> dict[str, str]:
 
 
 def folder(kind: str, namespace: str, name: str = "") -> str:
-    """Return the path of a kind's objects, or of one."""
+    """Return the path of a kind's objects, or of one object."""
     return f"apis/fairlead.dev/v1alpha1/namespaces/{namespace}/{PLURALS[kind]}" + (f"/{name}" if name else "")
 
 
@@ -255,7 +255,7 @@ def test_unknown_fields_are_dropped_without_strict_validation(api: KubeClient, n
 
 
 def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: str) -> None:
-    """The status is not changed by a write of the object, nor the spec by a write of the status."""
+    """Writing the object does not change its status, and writing the status does not change its spec."""
     manifest = object_of("Topic", "main", SAMPLES["Topic"])
     lying = made(api, namespace, manifest) | {"status": {"topicName": "lies"}}
     path = folder("Topic", namespace, "main")
@@ -270,7 +270,7 @@ def test_the_status_is_written_apart_from_the_spec(api: KubeClient, namespace: s
 
 
 def test_conditions_of_several_writers_stand_side_by_side(api: KubeClient, namespace: str) -> None:
-    """Conditions of several writers merge by type: a writer removes only its own and replaces the default condition."""
+    """Conditions merge by type: a writer removes only its own conditions and replaces the default condition."""
     made(api, namespace, object_of("Topic", "main", SAMPLES["Topic"]))
 
     def types_after(manager: str, *types: str) -> list[str]:

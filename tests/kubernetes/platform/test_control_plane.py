@@ -102,7 +102,7 @@ def ready_replicas(found: Manifest | None) -> int:
 
 
 def test_rules_of_a_defined_kind_hold(kubernetes: Kubernetes, namespace: str) -> None:
-    """An object of a newly defined kind is stored, and a change against its rule is refused."""
+    """An object of a newly defined kind is stored, and a change that violates its rule is refused."""
     kubernetes.api.apply(GADGETS)
     kubernetes.api.apply(gadget(2), namespace)
 

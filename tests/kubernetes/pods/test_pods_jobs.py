@@ -84,7 +84,7 @@ def scraped(kubernetes: KubernetesPods, namespace: str) -> list[str]:
 
 
 def owners(pod: Manifest) -> list[str]:
-    """Return the uids of the owners of a pod."""
+    """Return the uids of a pod's owners."""
     return [each["uid"] for each in pod["metadata"].get("ownerReferences", [])]
 
 

@@ -160,14 +160,14 @@ class BrokerProcesses:
 
 @contextmanager
 def broker_processes(client: KubeClient, namespace: str, folder: Path) -> Iterator[BrokerProcesses]:
-    """Follow the pods of a namespace with processes, on a separate etcd."""
+    """Run a process for each pod of a namespace, on a separate etcd."""
     with processes_of(client, namespace, folder, BrokerProcesses) as processes:
         yield processes
 
 
 @contextmanager
 def processes_of(client: KubeClient, namespace: str, folder: Path, of: type[P]) -> Iterator[P]:
-    """Follow the pods of a namespace with processes, on a separate etcd."""
+    """Run a process for each pod of a namespace, on a separate etcd."""
     ports = free_ports()
     with asyncio.Runner() as runner, ExitStack() as stack:
         context = etcd_cluster(folder / "etcd")

@@ -8,7 +8,7 @@ from typing import Any
 from kube_client import Manifest
 
 BROKERS = "fairlead.dev/cluster=main,app.kubernetes.io/component=broker"
-"""Selector of the pods and claims of the brokers of the Cluster `main`."""
+"""Label selector for the broker pods and claims of the Cluster `main`."""
 
 
 def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = None, **spec: Any) -> Manifest:

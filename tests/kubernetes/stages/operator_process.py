@@ -203,7 +203,7 @@ class Operators:
         return self.kubernetes.run(sys.executable, "-c", ASK, url).stdout
 
     def forbidden(self, user: str, since: int) -> list[AuditEvent]:
-        """Return the requests since a mark in the audit log to which the account had no right."""
+        """Return the requests since a mark in the audit log for which the account had no rights."""
         return [event for event in self.kubernetes.audit(since=since, user=user) if not event.has_right]
 
     def writes(

@@ -38,16 +38,16 @@ class PodBrokers(BrokerProcesses):
     server: str = ""
     authority: Path = Path()
     folders: dict[tuple[int, str], Path] = field(default_factory=dict)
-    """Folder of each mounted path of a broker."""
+    """Folder for each broker and mounted path."""
     volumes: dict[Path, Manifest] = field(default_factory=dict)
 
     def port(self, number: int) -> int:
-        """Return the port of a broker that stands for a port of its pod."""
+        """Return the port on which a broker serves in place of a port of its pod."""
         return self.ports[0] + PORTS.index(number)
 
     @property
     def tls_url(self) -> str:
-        """The operator's template of the addresses of brokers with TLS."""
+        """The operator's address template for brokers with TLS."""
         return f"https://127.0.1.{{id}}:{self.port(9524)}"
 
     def follow_volumes(self) -> None:

@@ -39,7 +39,7 @@ class Case:
     says: str
     name: str = "main"
     without: str = ""
-    """Removed part: `spec`, or a field of it."""
+    """Part that is removed: `spec`, or a field of `spec`."""
     before: Manifest = field(default_factory=dict)
     status: Manifest = field(default_factory=dict)
     spec: Manifest = field(default_factory=dict)

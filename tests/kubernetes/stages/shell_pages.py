@@ -42,7 +42,7 @@ def section(page: Path, heading: str) -> str:
 
 
 class Shell:
-    """Shell of a reader of a page, in the checkout, with kubectl, `helm` and a separate kubeconfig."""
+    """Shell as a reader of a page uses it, in the checkout, with kubectl, `helm` and a separate kubeconfig."""
 
     def __init__(self, kubernetes: Kubernetes, folder: Path, helm: str = "helm4") -> None:
         """Copy the kubeconfig, which commands may change; the command `helm` is the program `helm`, such as `helm4`."""

@@ -111,7 +111,7 @@ class Stage:
     def topic(
         self, namespace: str, name: str, /, *, cluster: Manifest | None = None, **spec: object
     ) -> Manifest:
-        """Apply a Topic of the Cluster `main` of the same namespace, or of another Cluster."""
+        """Apply a Topic of the Cluster `main` in its namespace, or of another Cluster."""
         reference = {"name": "main"}
         if cluster is not None:
             reference = {key: cluster["metadata"][key] for key in ("name", "namespace")}

@@ -1,4 +1,4 @@
-"""The first commit of a transaction, held back by the brokers of this process, as a slow network would hold it."""
+"""The first commit of a transaction, held back by the brokers of this process, as on a slow network."""
 
 from __future__ import annotations
 

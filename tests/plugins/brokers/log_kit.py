@@ -140,7 +140,7 @@ class LogBox:
         return self.open_directory().open_partition(TOPIC, PARTITION, self.config)
 
     def kill(self) -> None:
-        """Drop everything in memory without a write, as a kill of the process does."""
+        """Drop everything in memory without a write, as when the process is killed."""
         if self.directory is not None:
             self.directory._unlock()
         self.directory = None
@@ -244,7 +244,7 @@ class FaultyStorage(PosixStorage):
         self.write_error = errno.ENOSPC
         self.sync_error = 0
         self.read_error = 0
-        """Error of every read of a file with one of these suffixes; 0 for none."""
+        """Error number that every read of a file with one of these suffixes raises; 0 for none."""
         self.read_suffixes = {".log"}
         self.open_error = 0
         """Error number that every opening of a file or folder raises; 0 for none."""

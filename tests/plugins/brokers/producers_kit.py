@@ -137,7 +137,7 @@ class Shell:
         self.run(effects)
 
     def fail(self) -> None:
-        """Fail the append of the group of batches to the log."""
+        """Fail the append of the group to the log."""
         for request in self.group:
             self.answers[request] = None
         effects = self.machine.step(AppendFailed())

@@ -66,7 +66,7 @@ class TopicClient:
         return self.broker.replicas.find(self.topic_id, PartitionIndex(partition))
 
     def spec(self, offset: int = 0, partition: int = 0, **fields: object) -> FetchSpec:
-        """Return a fetch of one partition, with fields of the partition and of the request by name."""
+        """Return a fetch of one partition; fields of the partition and of the request are given by name."""
         of_partition = {"bytes_max", "leader_epoch", "last_epoch"}
         fetch = PartitionFetch(
             self.topic_id,

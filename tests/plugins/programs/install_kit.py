@@ -51,7 +51,7 @@ def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.Complete
 
 
 def build(*what: str | Path, into: Path) -> None:
-    """Build distributions of the checkout or of a folder, with the build backend of the constraints."""
+    """Build distributions of the checkout or of a folder, with the build backend that the constraints pin."""
     built = run(UV, "build", *what, "--no-build-isolation", "--python", sys.executable, "--out-dir", into,
                 cwd=checkout.ROOT)  # fmt: skip
     assert built.returncode == 0, built.stderr

@@ -1,6 +1,6 @@
 """A program of `warm_programs` that forks a child with all modules of `fairlead` for each ordered command.
 
-An order is a message of a starter with three file descriptors. The launcher answers with the process id of the child
+An order is a message from a starter with three file descriptors. The launcher answers with the process id of the child
 and, when the child has ended, with its exit code, which is negative for a signal.
 """
 

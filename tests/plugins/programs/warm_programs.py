@@ -1,6 +1,6 @@
 """`fairlead` commands that start without importing their modules again.
 
-A start of the interpreter with the modules of a broker needs more than a second of processor time, and the tests start
+Starting the interpreter with a broker's modules takes more than a second of processor time, and the tests start
 hundreds of brokers and commands. A launcher therefore imports all modules once and forks a child for each command. The
 child is an ordinary process: it runs the main function of the program with its own arguments, environment, folder and
 files, and is stopped and killed like any other process. Tests start the program with `start`; shells find the program
@@ -172,7 +172,7 @@ def _address(folder: str) -> str:
 
 
 def warm_folder() -> str:
-    """Return the folder of the socket of the launcher and of `fairlead`; the first call starts the launcher."""
+    """Return the folder that contains the launcher's socket and `fairlead`; the first call starts the launcher."""
     # Threads that start the first brokers of a cluster would each start a launcher.
     with _STARTING:
         return _start_launcher()

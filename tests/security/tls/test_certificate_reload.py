@@ -65,7 +65,7 @@ async def cluster(tls: Path, tmp_path: Path) -> AsyncIterator[LocalCluster]:
 
 
 def resources() -> tuple[int, int]:
-    """Return the number of threads and the number of open files of this process, which runs the brokers and clients."""
+    """Return the numbers of threads and open files of this process, which runs the brokers and clients."""
     return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -1,4 +1,4 @@
-"""The columns of `partitionBy()` of PySpark's writers reach the sink of Delta tables."""
+"""The columns given to `partitionBy()` of PySpark's writers reach the sink for Delta tables."""
 
 from __future__ import annotations
 

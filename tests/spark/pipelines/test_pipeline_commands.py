@@ -1,7 +1,7 @@
 """Tests of the bundled pipelines, run by the command line as docs/how-to/pipelines.md shows.
 
-A JVM for each command takes long, so the commands are scenarios: the demo runs one of them, test_pipeline_page.py the
-command for the pipeline of a file, and other tests run each pipeline in the shared session.
+Starting a JVM for each command takes long, so the commands are scenarios: the demo runs one of them,
+test_pipeline_page.py the command for the pipeline of a file, and other tests run each pipeline in the shared session.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def started(command: str) -> Iterator[str]:
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
-    """The page's commands send the records, run the job, and print the page's output in any order."""
+    """The page's commands send the records, run the job, and print the page's output, with lines in any order."""
     here, _ = clusters
     text = sections()[name]
     compared = 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 RECORDS = 300
 FIRST_COMMIT = rb"\"batch\": 0"
-"""Part of the commit of the first micro-batch."""
+"""Text in the request that commits the first micro-batch."""
 
 
 def committed(bootstrap: str, topic: str) -> Counter[str]:

@@ -72,7 +72,7 @@ class Program:
         return JobRun(self.spark, job, lambda _: None).run().counts.records
 
     def values(self, topic: str) -> list[str]:
-        """Return the values of the records of a topic."""
+        """Return the values of a topic's records."""
         frame = self.spark.read.format("fairlead").options(bootstrap=self.bootstrap, subscribe=topic).load()
         return sorted(row.value.decode() for row in frame.collect())
 

@@ -52,7 +52,7 @@ def test_a_topic_is_a_table_of_sql(spark: SparkSession, bootstrap: str, topic: s
 
 
 def test_topics_of_one_name_are_refused(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Two topics that would be one table, and wrong options, are refused before a table is created."""
+    """Two topics that would become the same table, and wrong options, are refused before a table is created."""
     with Admin(bootstrap) as admin:
         admin.create_topic(f"{topic}.a", partitions=1)
         admin.create_topic(f"{topic}-a", partitions=1)

@@ -1,4 +1,4 @@
-"""Tests of the read of one task from a real broker: the prefetch limit, and the errors when brokers have stopped."""
+"""Tests of how one task reads from a real broker: the prefetch limit, and the errors when brokers have stopped."""
 
 from __future__ import annotations
 

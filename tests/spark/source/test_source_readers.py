@@ -226,7 +226,7 @@ def test_a_trigger_waits_for_its_records(bootstrap: str, topic: str) -> None:
 
 
 def test_the_first_trigger_begins_where_its_end_was_looked_for(bootstrap: str, topic: str) -> None:
-    """Records that arrive between two requests of Spark for the beginning of the read are not skipped."""
+    """Records that arrive between Spark's two requests for the beginning of the read are not skipped."""
     send(bootstrap, topic, b"before")
     reader = stream(bootstrap, subscribe=topic, startingOffsets="latest", columns="value")
     start = reader.initialOffset()

@@ -42,7 +42,7 @@ def tasks_of_the_sdk() -> list[str]:
 
 
 class Member:
-    """Consumer of a group that reads in a task of its own and stores its records and errors."""
+    """Consumer of a group that reads in a separate task and stores its records and errors."""
 
     def __init__(self, consumer: Consumer, moves: list[tuple[str, frozenset[TopicPartition]]]) -> None:
         self.consumer = consumer

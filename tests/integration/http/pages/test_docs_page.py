@@ -85,7 +85,7 @@ async def test_the_page_loads_nothing_else(api) -> None:
 
 @pytest.mark.parametrize("name", ["start.js", "..%2Fcalls.css", "docs_page.py", ""])
 async def test_the_page_has_no_other_part(api, name: str) -> None:
-    """A request below the page is answered only for the style sheet."""
+    """A request for a path below the page is answered only for the style sheet."""
     answer = await api.get(f"/docs/{name}")
 
     assert (answer.status, answer.code) == (404, "route_not_found")

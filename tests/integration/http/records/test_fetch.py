@@ -76,7 +76,7 @@ async def test_the_end_is_empty(api, ten, query: str) -> None:
 
 
 async def test_binary_may_begin_below(api, ten) -> None:
-    """A fetch in binary form returns whole stored batches, starting with the batch of the offset."""
+    """A fetch in binary form returns whole stored batches, starting with the batch that contains the offset."""
     answer = await api.get(f"{RECORDS}?offset=3", accept=BATCHES)
     headers = [header for _, header in iterate_headers(answer.body)]
 

@@ -25,7 +25,7 @@ EVENT = '"specversion":"1.0","id":"%d","source":"s","type":"t"'
 
 
 def array(record: str, count: int) -> bytes:
-    """Return a body of records of at most 16 MiB; in the text of a record, `%d` stands for its number."""
+    """Return a body of at most 16 MiB with records; in the text of a record, `%d` stands for its number."""
     records: list[str] = []
     size = 2
     for number in range(count):

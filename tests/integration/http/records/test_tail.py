@@ -28,7 +28,7 @@ async def put(api, partition: int, number: int) -> None:
 
 
 def lines(answer) -> list[dict]:
-    """Return the documents of an answer of lines."""
+    """Return the documents in an answer that consists of lines."""
     assert answer.headers["content-type"] == "application/x-ndjson"
     return [msgspec.json.decode(line) for line in answer.body.splitlines()]
 
