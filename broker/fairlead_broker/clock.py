@@ -48,16 +48,16 @@ HOUR_US: Final = 3600 * 1_000_000
 
 
 class ExpiryTime:
-    """Wall clock for the permanent deletion of stored state. A jump forwards puts this clock ahead by at most an hour.
+    """Wall clock for the permanent deletion of stored state. A forward jump puts this clock ahead by at most an hour.
 
     Periodic tasks use this clock to delete state that cannot be restored, such as committed offsets. A wall clock that
-    is wrong for a while must not cause a loss of state. Therefore:
+    is temporarily wrong must not cause a loss of state. Therefore:
 
     - nothing expires in the first hour of a broker, since a clock that is wrong at startup is usually corrected soon;
-    - afterwards a jump forwards counts as at most an hour, however long the clock stays ahead. The returned time is at
+    - after that, a forward jump counts as at most an hour, however long the clock stays ahead. The returned time is at
       most an hour above the monotonic clock plus the smallest measured difference between the two clocks.
 
-    A jump backwards takes effect at once, since it only delays deletions. If the clock is then set forwards to the
+    A backward jump takes effect at once, since it only delays deletions. If the clock is then set forward to the
     correct time, this jump counts as at most an hour until the broker is restarted. If the machine sleeps for longer
     than an hour, one hour is counted.
     """

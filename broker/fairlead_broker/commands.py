@@ -43,7 +43,7 @@ _ANY_PORT = "127.0.0.1:0"
 _STORE = "coordination.sqlite"
 _FOLDER = "broker-"
 _CONSOLE_DISTANCE = 60
-"""Number of ports from the first broker's to the console's: 9520 and 9580."""
+"""Distance from the first broker's port to the console's port: 9520 and 9580."""
 _SECURED_FOLDER = "security"
 """Folder with the certificates and the token of a cluster that was started with --secure."""
 
@@ -225,7 +225,7 @@ def broker_prepare_stop(
     def report(line: str) -> None:
         typer.echo(f"fairlead: {line}", err=True)
 
-    # No event announces when the broker must be asked again for the restart permit.
+    # No event announces when to ask the broker for the restart permit again.
     listens = settings.data_listens
     address = next((each for each in listens if each.scheme == "http"), listens[0])
     preparation = StopPreparation(
@@ -388,7 +388,7 @@ def _beside(first: Endpoint, distance: int) -> str:
 
 
 def _check_brokers_of(data: Path, brokers: int) -> None:
-    """Exit if the directory belongs to a cluster with more brokers, or to a single broker started alone."""
+    """Exit if the directory belongs to a cluster with more brokers, or to a single broker that was started alone."""
     made_with = len(list(data.glob(f"{_FOLDER}[0-9]*"))) if (data / _STORE).exists() else 0
     if (data / ".fairlead").exists():
         if brokers > 1:
@@ -555,7 +555,7 @@ def _ended(failing: asyncio.Task[BaseException]) -> int:
 
 
 async def _console(stack: AsyncExitStack, broker: RunningBroker, listen: str | None) -> str | None:
-    """Start the console and return its address, or None if it cannot start or is not wanted."""
+    """Start the console and return its address, or None if it cannot start or was not requested."""
     from fairlead_broker.console_process import is_installed, running_console
     from fairlead_broker.wiring.start import data_url
 

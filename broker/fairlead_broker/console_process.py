@@ -1,7 +1,7 @@
-"""The console beside a local cluster: a process that `fairlead dev up` starts and stops.
+"""The console for a local cluster: a process that `fairlead dev up` starts and stops.
 
 The console is a separate process, because rendering large pages would block the event loop of the brokers. The process
-ends at the end of its standard input, even if the brokers were killed.
+ends when its standard input is closed, even if the brokers were killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Final
 
 PARTS: Final = ("fairlead_console", "fastapi", "jinja2", "python_multipart")
-"""Modules that the extra `console` needs."""
+"""Modules that the extra `console` installs."""
 STOP_SECONDS: Final = 5.0
 
 

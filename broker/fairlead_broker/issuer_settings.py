@@ -1,7 +1,7 @@
 """Settings of one issuer of signed tokens (rule A14).
 
-`settings` contains one object for each issuer. Issuers are settings of a broker and are never changed by a call,
-because brokers call the addresses in them.
+`settings` contains one object for each issuer. Issuers are part of a broker's settings and are never changed by a
+request, because brokers call the addresses that issuers contain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class IssuerSettings(BaseModel):
     """
 
     ca: Path | None = None
-    """PEM file with authorities for the fetch of the keys, in addition to the system's authorities."""
+    """PEM file with authorities that are accepted when keys are fetched, in addition to the system's authorities."""
 
     bearer_file: Path | None = None
     """File with a token that the fetch of the keys needs."""

@@ -1,8 +1,8 @@
 """Settings that a broker takes from its pod: placeholders in addresses, and a mounted folder with etcd credentials.
 
 `settings` uses this module before it validates values. All brokers have the same pod template, and placeholders in the
-template stand for the values that differ. The module's only dependency on Kubernetes is the four variables that a pod
-template fills by field references.
+template stand for the values that differ. The module depends on Kubernetes only for the four variables that a pod
+template sets from field references.
 """
 
 from __future__ import annotations

@@ -229,8 +229,8 @@ class Limits(BaseModel):
     throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
-    """Maximum number of batches that wait for one partition's task, since one writev accepts 1,024 buffers. Further
-    batches are refused with `overloaded`.
+    """Maximum number of batches that wait for one partition's task: one writev accepts 1,024 buffers. Further batches
+    are refused with `overloaded`.
     """
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
@@ -270,11 +270,10 @@ class Limits(BaseModel):
     """Whether the broker cleans the partitions of compacted topics."""
 
     cleaner_buffer_bytes: int = Field(default=128 << 20, ge=16 << 20)
-    """Memory in bytes for the keys of one round of cleaning: 24 bytes for each slot of a map that is filled to three
-    quarters."""
+    """Memory in bytes for the keys of one cleaning round: 24 bytes per slot of a map filled to three quarters."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
-    """Number of partitions recovered in parallel at startup."""
+    """Number of partitions that are recovered in parallel at startup."""
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
     """Maximum size of a request body. A larger body is refused with `body_too_large`, before the body is read if its
@@ -314,7 +313,7 @@ class Limits(BaseModel):
     clients are closed."""
 
     reader_stall_seconds_max: float = Field(default=60.0, gt=0)
-    """Maximum time without progress of an answer before the connection is closed (nginx's default)."""
+    """Maximum time without progress in sending an answer before the connection is closed (nginx's default)."""
 
     crowded_stall_seconds_max: float = Field(default=3.0, gt=0)
     """Maximum time without progress of an answer while `answers_bytes_max` is reached: 256 KiB in three seconds is
@@ -367,7 +366,7 @@ class ListenerSettings:
     """Settings that the `server` package needs."""
 
     data: tuple[Endpoint, ...]
-    """Addresses of the data listener, each with its scheme like the addresses of the other listeners."""
+    """Addresses of the data listener, each with its scheme, like the addresses of the other listeners."""
     peer: Endpoint
     ops: Endpoint
     limits: Limits
@@ -376,7 +375,7 @@ class ListenerSettings:
     own_names: tuple[str, ...] = ()
     """Host names that clients use to call a data or ops listener on a loopback address."""
     tls_min: str = "1.3"
-    """Lowest version of TLS on the data and ops listeners."""
+    """Lowest TLS version on the data and ops listeners."""
     external: Endpoint | None = None
     """Address of the data listener for external clients."""
     kafka: Endpoint | None = None
@@ -416,9 +415,9 @@ class BrokerSettings(BaseSettings):
     """
 
     external_listen: ListenerText | None = None
-    """Address of a further data listener, for clients outside the brokers' network, optionally with a scheme. Clients
-    of this listener get the external address of each broker. If a broker has no external address, external clients get
-    the address that they called, such as the address of a load balancer, and brokers forward every call.
+    """Address of an additional data listener for clients outside the brokers' network, optionally with a scheme.
+    Clients of this listener get the external address of each broker. If a broker has no external address, external
+    clients get the address that they called, such as the address of a load balancer, and brokers forward every call.
     """
 
     external_scheme: Literal["http", "https"] | None = None
@@ -470,7 +469,7 @@ class BrokerSettings(BaseSettings):
     """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"
-    """Lowest version of TLS that the data and ops listeners accept. The peer listener accepts only TLS 1.3."""
+    """Lowest TLS version that the data and ops listeners accept. The peer listener accepts only TLS 1.3."""
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
@@ -565,9 +564,9 @@ class BrokerSettings(BaseSettings):
     """
 
     metrics_access: Literal["open", "token"] | None = None
-    """Callers that may read `/metrics` on the ops listener: every client (`open`), or callers that may `describe` the
-    cluster (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce` whose
-    ops listener is not on a loopback address, and otherwise `open`. Health checks never need a token.
+    """Callers that may read `/metrics` on the ops listener: every client (`open`), or only callers that may `describe`
+    the cluster (`token`), as the security mode decides. The default is `token` for a broker with `security=enforce`
+    whose ops listener is not on a loopback address, and otherwise `open`. Health checks never need a token.
     """
 
     admin_token_file: Path | None = Field(default=None, validate_default=True)
@@ -700,7 +699,7 @@ class BrokerSettings(BaseSettings):
         return None if self.external_listen is None else _with_scheme(self.external_listen, self.tls)
 
     def advertised(self, scheme: str) -> Endpoint | None:
-        """Return the address advertised to clients that use a scheme; None if no listener has the scheme.
+        """Return the address advertised to clients that use a scheme; None if no listener has this scheme.
 
         Without a setting, the result is the first address of the scheme, whose port may be 0.
         """
@@ -788,7 +787,7 @@ class BrokerSettings(BaseSettings):
 
 
 def _layered(settings: type[BrokerSettings], from_file: Mapping[str, Any]) -> type[BrokerSettings]:
-    """Return a class that loads flags, variables and the values of a file, in this order."""
+    """Return a class that loads flags, variables and the values of a file, in this order of precedence."""
 
     class Layered(settings):  # type: ignore[valid-type, misc]
         @classmethod

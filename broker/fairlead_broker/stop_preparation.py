@@ -1,9 +1,9 @@
 """The preStop hook of a pod, which waits for the cluster's permit to restart the broker.
 
 `fairlead broker prepare-stop` runs the hook. If the pods of two brokers are evicted at the same time, the brokers stop
-one after the other: the second broker stops once the first broker is running and in sync again. A broker hands over its
-leaderships during its own stop, which begins with the signal after the hook. The module calls only the broker of its
-own pod, through the data listener, and uses no other part of the broker.
+one after the other: the second broker stops only when the first is running and in sync again. A broker hands over its
+leaderships during its own stop, which begins with the signal that follows the hook. The module calls only the broker of
+its own pod, through the data listener, and uses no other part of the broker.
 """
 
 from __future__ import annotations

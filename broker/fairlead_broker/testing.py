@@ -30,9 +30,9 @@ async def cluster(
 ) -> AsyncIterator[tuple[str, Path | None, Path | None]]:
     """Run a number of brokers and yield the addresses of their data listeners, separated by commas.
 
-    The yielded paths are the file with the authority and the file with the administrator's token of `secure` brokers,
-    which serve with TLS and refuse operations that no ACL allows. Raises ValueError for fewer than one broker and for
-    invalid configuration, and LogError if `data` cannot be used.
+    The yielded paths are the authority file and the administrator's token file of `secure` brokers, which serve with
+    TLS and refuse operations that no ACL allows. Raises ValueError for fewer than one broker and for invalid
+    configuration, and LogError if `data` cannot be used.
     """
     if brokers < 1:
         message = f"brokers is {brokers}; allowed: 1 or more"

@@ -29,7 +29,7 @@ class Effect(StrEnum):
 # again, and the unchanged ACLs keep their cached values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
-    """Rule that allows or denies the principals of one pattern some operations on the names of another pattern."""
+    """Rule that allows or denies some operations to the principals of one pattern, on the names of another."""
 
     effect: Effect
     principal: str

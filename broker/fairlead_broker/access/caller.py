@@ -1,4 +1,4 @@
-"""Callers of requests, as access decisions use them: a principal and its groups."""
+"""Callers of requests, in the form that access decisions use: a principal and its groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access of one caller at one security revision and mode, as endpoints check it (rules Z3, Z7, Z8).
+"""Access of one caller at one security revision and mode, in the form that endpoints check (rules Z3, Z7, Z8).
 
 One object serves all requests of a caller until ACLs, tokens or the mode change, so that a request from a known caller
 costs one lookup for each decision.
@@ -19,7 +19,7 @@ from fairlead_broker.access.would_be_denied import DeniedOperation
 
 ReportDenied = Callable[[DeniedOperation, bool], None]
 """Function that counts an operation that no ACL allows. The second argument of the function is True if `observe` mode
-let the operation pass.
+allowed the operation.
 """
 
 
@@ -166,4 +166,4 @@ def _ignore_denied(denied: DeniedOperation, observed: bool) -> None:
 OPEN_ACCESS: Final = CallerAccess(
     NOBODY, CallerRules(AclIndex(()), NOBODY, ()), SecurityMode.OPEN, _ignore_denied
 )
-"""Access of a caller without a token in `open` mode, and of calls in tests of single endpoints."""
+"""Access of a caller without a token in `open` mode, and of calls in tests of individual endpoints."""

@@ -1,4 +1,4 @@
-"""Common prefix of the names that a pattern of topics matches, for the check of a subscription by pattern.
+"""Common prefix of all names that a topic pattern matches, for checking a subscription by pattern.
 
 The calls of group members use this module.
 """

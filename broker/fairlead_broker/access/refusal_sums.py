@@ -50,7 +50,7 @@ class RefusalSums(Generic[RecordT]):
     def take(self) -> list[tuple[RecordT, int]]:
         """Return the last record and the number of unreported refusals of each kind.
 
-        Kinds without a refusal since the last sums are removed.
+        Kinds that had no refusal since the last sums are removed.
         """
         found = [(record, count) for record, count in self._sums.values() if count]
         self._sums = {kind: (record, 0) for kind, (record, count) in self._sums.items() if count}

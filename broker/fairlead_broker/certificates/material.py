@@ -1,8 +1,8 @@
 """TLS material: the certificate chain, key and certificate authorities of one listener, read and checked (rule T6).
 
 `watching` calls `read_material` at startup and after each change of the files. The checks are strict because granian
-ends the process on a file that it cannot read, and serves without client certificates if the authority is missing. Only
-this module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
+ends the process if it cannot read a file, and serves without client certificates if the authority is missing. Only this
+module and the proofs of brokers use the package `cryptography`. The module must not depend on listeners.
 """
 
 from __future__ import annotations

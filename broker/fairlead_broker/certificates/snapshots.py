@@ -1,7 +1,7 @@
 """Snapshots of checked TLS material, from which HTTP servers read the material.
 
 `server` writes a snapshot for each server that it starts, and removes the snapshot when the server has stopped. A
-server never reads the configured files themselves, because they may change between the check and the read.
+server never reads the configured files directly, because they may change between the check and the read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Watch of the certificate files: the first load, and the replacement of certificates in a running broker (rule T7).
+"""Watches the certificate files: the first load, and the replacement of certificates in a running broker (rule T7).
 
 `wiring` loads all material when the broker starts, and a fault then ends the broker. `wiring` also runs the watch,
 which reads changed files. While the broker runs, a fault changes nothing: the previous certificate stays in use, and
@@ -27,7 +27,8 @@ minute.
 FileState: TypeAlias = tuple[int, int, int, int] | None
 Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
 TlsFault: TypeAlias = Callable[[bytes | None, bytes | None], str | None]
-"""Function that returns why a TLS library refuses authorities, or a certificate with its key; None if it accepts them.
+"""Function that returns the reason why a TLS library refuses authorities, or a certificate with its key; None if it
+accepts them.
 """
 
 
@@ -54,7 +55,7 @@ class Source:
 
 
 def checked(source: Source, now_us: int, tls_fault: TlsFault) -> Material:
-    """Read the files of a listener and check them, also with the TLS library. Raises `MaterialRefused`."""
+    """Read the files of a listener and check them, including a check by the TLS library. Raises `MaterialRefused`."""
     material = source.read(now_us)
     identity, clients = material.key_pem + material.chain_pem, material.client_ca_pem or b""
     fault = tls_fault(material.ca_pem + clients, identity)

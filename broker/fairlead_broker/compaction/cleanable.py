@@ -1,8 +1,9 @@
 """Which part of a log may be cleaned, and when a round is due.
 
 The cleanable range begins where the last complete round ended, and ends before the first segment that must not be
-cleaned yet: the last segment, a segment with records that are not stable, not synced, damaged or too young. The cleaner
-of a broker asks for every replica of a compacted topic, and takes the due replica with the highest dirty ratio.
+cleaned yet: the last segment, a segment with records that are not stable, not synced, damaged or too young. The
+cleanable range begins where the last complete round ended, and ends before the first segment that must not be cleaned
+yet: the last segment, or a segment that is damaged, too young, or has records that are not stable or not synced.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 REMOVABLE_RATIO_MIN: Final = 0.01
-"""Share of the log's bytes in batches with tombstones above which expired tombstones alone make a round due."""
+"""Share of the log's bytes in batches with tombstones; above this share, expired tombstones alone make a round due."""
 
 
 class CleanableSegment(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class CleaningState(msgspec.Struct, frozen=True, kw_only=True):
     removed: int = 0
     """Offset below which tombstones and markers may be missing."""
     oldest_horizon_us: int | None = None
-    """Oldest horizon of the tombstones below `cleaned`, or None without tombstones."""
+    """Oldest horizon of the tombstones below `cleaned`, or None if there are no tombstones."""
     horizon_bytes: int = 0
     """Size of the batches with tombstones below `cleaned`."""
 
@@ -74,7 +75,7 @@ class Due(msgspec.Struct, frozen=True):
     is_overdue: bool
     """Whether a record is older than `max.compaction.lag.ms`, which takes precedence over every ratio."""
     is_removal: bool = False
-    """Whether only expired tombstones make the round due, which may have to stay for a follower that is away."""
+    """Whether expired tombstones, which may have to stay for an absent follower, are the only reason."""
 
 
 def cleanable_range(

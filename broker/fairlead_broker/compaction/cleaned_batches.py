@@ -1,9 +1,9 @@
 """The batches that replace stored batches: every offset stays covered, and neighbours are merged.
 
-`CleanedBatches` receives the windows of neighbouring segments in order, and returns the bytes of the batches that
-replace them. Every offset lies in exactly one batch: a range without records belongs to a neighbouring batch, or to an
-empty batch of 88 bytes where no neighbour may cover it. A batch never crosses a leader epoch, since logs of replicas
-are compared by the offsets at which epochs begin.
+`CleanedBatches` receives the windows of adjacent segments in order, and returns the bytes of the batches that replace
+the stored batches. Every offset lies in exactly one batch: a range without records belongs to a neighbouring batch, or
+to an empty batch of 88 bytes if no neighbour may cover the range. A batch never crosses a leader epoch, since logs of
+replicas are compared by the offsets at which epochs begin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX: Final = 1 << 20
 """Largest Arrow body of a merged batch in bytes."""
 _ROW_BYTES: Final = 24
-"""Bytes of a record besides key, value and headers: offsets, time, offset delta and headers' offsets."""
+"""Bytes of a record besides key, value and headers: offsets, time, offset delta and offsets of the headers."""
 _APPEND_TIME: Final = int(StampFlag.APPEND_TIME)
 
 
@@ -43,7 +43,7 @@ class Totals:
     kept_records: int = 0
     dropped_records: int = 0
     removed_to: int = 0
-    """Offset after the last tombstone or marker that is missing."""
+    """Offset after the last tombstone or marker that the round has removed."""
     oldest_horizon_us: int = NO_HORIZON
     """Oldest horizon of the tombstones that stay."""
     horizon_bytes: int = 0
@@ -194,7 +194,7 @@ class CleanedBatches:
         return NO_HORIZON in (horizon_us, pending.horizon_us) or horizon_us == pending.horizon_us
 
     def _may_stay(self, batch: WindowBatch, part: _Part, horizon_us: int) -> bool:
-        """Return whether a large batch is stored unchanged, because no record of it goes and its horizon is right."""
+        """Return whether a large batch is stored unchanged, because all its records stay and its horizon is right."""
         header = batch.header
         return (
             header.total_bytes >= VERBATIM_BYTES
@@ -215,7 +215,7 @@ class CleanedBatches:
             self._totals.horizon_bytes += nbytes
 
     def _alone(self, batch: WindowBatch, part: _Part, horizon_us: int) -> bytes:
-        """Return a batch that is not merged, since the state of the producers refers to its offsets."""
+        """Return a batch that is not merged, because the producer state refers to its offsets."""
         header = batch.header
         keyed = self._fates.kept_entries(header, batch.data)
         cover = Cover(

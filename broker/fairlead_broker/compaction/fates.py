@@ -1,7 +1,7 @@
-"""Facts that a round knows about a partition, and the fate of each stored batch: kept unchanged, dropped, or filtered.
+"""Facts about a partition that a round needs, and the fate of each stored batch: kept unchanged, dropped, or filtered.
 
-`kept_rows` decides about the records of batches that are filtered. The facts are drawn from the log and the state of
-its producers before the round begins, since a round reads only the cleanable part of the log.
+`kept_rows` decides about the records of batches that are filtered. The facts are taken from the log and its producer
+state before the round begins, since a round reads only the cleanable part of the log.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from fairlead_api.batch.header import BatchHeader
 
 VERBATIM_BYTES: Final = 256 << 10
-"""Size of a batch in bytes from which it is kept unchanged if no record of it goes: merging gains nothing."""
+"""Size of a batch in bytes from which it is kept unchanged if all its records stay: merging gains nothing."""
 
 
 class Fate(Enum):
     """What a round does with a stored batch."""
 
     VERBATIM = auto()
-    """The bytes stay."""
+    """The bytes stay unchanged."""
     DROPPED = auto()
     """No record stays, and the offsets are covered by a neighbour."""
     ALONE = auto()
@@ -49,7 +49,7 @@ class RoundFacts(msgspec.Struct, frozen=True, kw_only=True):
     aborted: tuple[tuple[int, int, int], ...] = ()
     """Producer id, first offset and marker offset of the aborted transactions."""
     producer_batches: frozenset[int] = frozenset()
-    """Base offsets of batches that the state of the producers still refers to."""
+    """Base offsets of batches to which the producer state still refers."""
     keyed_batches: frozenset[int] = frozenset()
     """Base offsets of batches whose idempotency key is remembered."""
     last_markers: frozenset[tuple[int, int]] = frozenset()
@@ -64,7 +64,7 @@ class Fates:
     __slots__ = ("_aborted", "_facts", "_until")
 
     def __init__(self, facts: RoundFacts, until: int) -> None:
-        """`until`: offset from which batches stay unchanged, a base offset."""
+        """`until`: base offset from which batches stay unchanged."""
         self._facts = facts
         self._until = until
         self._aborted = _by_producer(facts.aborted)
@@ -95,7 +95,7 @@ class Fates:
             return Fate.DROPPED if self._may_drop_marker(header, batch) else Fate.VERBATIM
         if self.is_aborted(header):
             return Fate.DROPPED
-        # A batch of a transaction is written again without the transactional bit, since its marker may go.
+        # A batch of a transaction is rewritten without the transactional bit, since its marker may be removed.
         if header.base_offset < facts.log_start and not header.is_transactional:
             return Fate.VERBATIM
         if header.base_offset in facts.producer_batches or header.base_offset in facts.keyed_batches:

@@ -1,7 +1,7 @@
 """Which records of a window stay.
 
-A record stays if it is the newest record of its key, and is not a tombstone whose horizon is over. A tombstone goes
-only below the removal limit, since a follower that was away may still have the deleted record.
+A record stays if it is the newest record of its key and is not a tombstone with an expired horizon. Only tombstones
+below the removal limit are removed, since a follower that was away may still have the deleted record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KeptRows(msgspec.Struct, frozen=True):
     tombstones: NDArray[np.bool_]
     """Records without a value."""
     removed_to: int
-    """Offset after the last expired tombstone that goes, or 0."""
+    """Offset after the last expired tombstone that is removed, or 0."""
 
 
 def kept_rows(window: Window, newest: NewestRecords, facts: RoundFacts) -> KeptRows:

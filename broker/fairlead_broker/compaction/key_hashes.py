@@ -1,11 +1,11 @@
 """128-bit hashes of the keys of records, computed for a whole column at once.
 
-`key_map` stores hashes instead of keys. Each hash is four sums modulo 2^64, of which the upper half is kept. A sum has
-one product for each two 32-bit words of the key, to which numbers are added that are drawn at random for each round
-(multilinear hashing with half the multiplications, Lemire and Kaser 2014). For any two different keys, the probability
-of equal hashes is 2^-128, even if a client has chosen the keys, since the numbers are drawn after the keys were stored.
-The length of a key is multiplied by a number of its own, so that keys of different lengths differ by that product
-alone. The hash of a key does not depend on the other keys of the column.
+`key_map` stores hashes instead of keys. Each hash consists of the upper halves of four sums modulo 2^64. A sum has one
+product for every two 32-bit words of the key; before the multiplication, random numbers that are drawn for each round
+are added to the words (multilinear hashing with half the multiplications, Lemire and Kaser 2014). For any two different
+keys, the probability of equal hashes is 2^-128, even if a client has chosen the keys, since the numbers are drawn after
+the keys were stored. The length of a key is multiplied by a separate random number, so keys of different lengths differ
+by that product alone. The hash of a key does not depend on the other keys of the column.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SEED_BYTES: Final = 32
 _WORD_BYTES: Final = 8
 _LANES: Final = 4
 LONG_KEY_BYTES: Final = 256
-"""Keys beyond this size are hashed one by one with BLAKE2b, whose time per key is small compared with their size."""
+"""Keys beyond this size are hashed one by one with BLAKE2b; the time per key is then small compared with its size."""
 _WORDS_MAX: Final = LONG_KEY_BYTES // _WORD_BYTES
 _BLOCK_ROWS: Final = 16_384
-"""Number of keys that are hashed together. Measured: the arrays of larger blocks leave the processor's cache, which
-costs three times as much.
+"""Number of keys that are hashed together. Measured: with larger blocks, the arrays no longer fit in the processor's
+cache, which costs three times as much.
 """
 _LOWER_HALF: Final = np.uint64(0x0000_0000_FFFF_FFFF)
 _UPPER_HALF: Final = np.uint64(0xFFFF_FFFF_0000_0000)
@@ -73,13 +73,13 @@ class KeyHashes:
     def _sums(self, content: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[NDArray[np.uint64]]:
         """Return the sum of each lane and key. The sums of keys of more than `LONG_KEY_BYTES` bytes have no meaning."""
         lengths = np.diff(bounds)
-        # In the order of their lengths, the keys that have a word at some place are a slice.
+        # With keys ordered by length, the keys that have a word at a given place form a slice.
         order = np.argsort(np.minimum(lengths, LONG_KEY_BYTES + 1).astype(np.uint16), kind="stable")
         ordered = lengths[order]
         starts = bounds[:-1][order]
         padded = np.zeros(len(content) + _WORD_BYTES, np.uint8)
         padded[: len(content)] = content
-        # An unaligned word begins at every byte.
+        # An unaligned word can begin at any byte.
         words = np.ndarray(len(content) + 1, "<u8", padded, 0, (1,))
         found = ordered.astype(np.uint64)
         sums = [
@@ -95,7 +95,7 @@ class KeyHashes:
                 break
             whole = int(np.searchsorted(ordered, at + _WORD_BYTES, "left"))
             found = words[starts[first:stop] + at]
-            # The last word of a key is cut before the bytes of the next key.
+            # The last word of a key is cut off where the bytes of the next key begin.
             partial = ordered[first : min(whole, stop)] - at
             found[: len(partial)] &= (np.uint64(1) << (partial * 8).astype(np.uint64)) - np.uint64(1)
             upper, lower = found >> _HALF_BITS, found & _LOWER_HALF

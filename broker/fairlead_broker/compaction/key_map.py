@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 SLOT_BYTES: Final = 24
 BUFFER_BYTES_MIN: Final = 16 << 20
-"""Smallest buffer, in which the keys of several windows fit."""
+"""Smallest buffer, which has room for the keys of several windows."""
 _SLOTS_AT_FIRST: Final = 1 << 12
 
 
 class KeyMap:
-    """Newest offset of each key, for at most as many keys as the buffer has room for."""
+    """Newest offset of each key, for as many keys as fit in the buffer."""
 
     __slots__ = ("_count", "_lower", "_next_offsets", "_slots_max", "_upper")
 
@@ -41,10 +41,10 @@ class KeyMap:
         return self._count / _room(max(self._slots_max, len(self._upper)))
 
     def put(self, upper: NDArray[np.uint64], lower: NDArray[np.uint64], offsets: NDArray[np.int64]) -> bool:
-        """Store the offsets of keys, of which later ones replace earlier ones. Returns False if there is no room.
+        """Store the offsets of keys; later offsets replace earlier ones. Returns False if there is no room.
 
-        `offsets` must rise, and must be above all stored offsets. A map without room is unchanged. The first records
-        always have room: an empty map grows beyond its buffer rather than refuse them.
+        `offsets` must be in ascending order, and above all stored offsets. If there is no room, the map is unchanged.
+        The first records always have room: an empty map grows beyond its buffer rather than refuse them.
         """
         slots = self._find(upper, lower)
         new = self._next_offsets[slots] == 0
@@ -115,7 +115,8 @@ class KeyMap:
         mask = len(self._upper) - 1
         while len(slots):
             free = self._next_offsets[slots] == 0
-            # Several rows may claim one free slot: the last row gets it, together with earlier rows of the same key.
+            # Several rows may claim the same free slot: the last row gets it, together with earlier rows of the same
+            # key.
             at = slots[free]
             self._upper[at], self._lower[at] = upper[free], lower[free]
             self._next_offsets[at] = next_offsets[free]
@@ -126,5 +127,5 @@ class KeyMap:
 
 
 def _room(slots: int) -> int:
-    """Return the number of keys with which a map of this size is full."""
+    """Return the number of keys at which a map of this size is full."""
     return slots * 3 // 4

@@ -2,7 +2,7 @@
 
 In the mapped range, the newest records are those whose offsets are in the map. The second pass of a round therefore
 hashes no key of this range again, and does not decode batches without a newest record. Below the mapped range, which
-earlier rounds have cleaned, a record is the newest one if the map lacks its key.
+earlier rounds have cleaned, a record is the newest of its key if the map lacks the key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""How far tombstones and markers may be removed, and when a follower copies its log again (rule 8.2.8).
+"""How far tombstones and markers may be removed, and when a follower must copy its log again (rule 8.2.8).
 
-A follower that was away may have a record whose tombstone the other replicas have removed. If it continued at its end,
-the deleted record would be back when it leads. Therefore every replica stores one offset, `removed`: below it,
-tombstones and markers may be missing. A follower whose log ends below its leader's `removed` copies the log again,
-unless its own log may be missing the same tombstones. The end is the one at which the leader's batches are appended.
+A follower that was away may have a record whose tombstone the other replicas have removed. If such a follower continued
+at the end of its log, the deleted record would be back once the follower leads. Therefore every replica stores one
+offset, `removed`: below it, tombstones and markers may be missing. A follower whose log ends below its leader's
+`removed` copies the log again, unless its own log may be missing the same tombstones. The end of the follower's log is
+the offset at which the leader's batches are appended.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ class Copying(Enum):
 def copying(
     end_offset: int, own_removed: int, leader_removed: int, first_base_offset: int | None = None
 ) -> Copying:
-    """Return how a follower continues whose log ends at an offset.
+    """Return how a follower whose log ends at a given offset continues.
 
-    `first_base_offset`: base offset of the first batch of the leader's answer. A log that ends inside this batch, which
-    the leader has merged, is cut to it before the batch is appended, and loses tombstones that the batch may lack.
+    `first_base_offset`: base offset of the first batch of the leader's answer. If the log ends inside this batch,
+    because the leader has merged it, the log is cut to the batch's base offset before the batch is appended, and loses
+    tombstones that the batch may lack.
     """
     if first_base_offset is not None:
         end_offset = min(end_offset, first_base_offset)
     if end_offset < leader_removed and own_removed < leader_removed:
         return Copying.COPY_AGAIN
     if end_offset < own_removed and leader_removed < own_removed:
-        # A copy is as little cleaned as its least cleaned source.
+        # A copy is only as thoroughly cleaned as its least cleaned source.
         return Copying.LOWER
     return Copying.APPEND

@@ -1,7 +1,7 @@
-"""Windows: neighbouring batches whose records are handled together, so that small batches cost little each.
+"""Windows: adjacent batches whose records are handled together, so that the cost of a small batch is low.
 
-`cleaning` of the log reads batches from files and passes each to `WindowBuilder`. Every batch of a window is checked
-in full before its columns are used: checksums first, then the Arrow columns.
+`log/cleaning` reads batches from files and passes each to `WindowBuilder`. Every batch of a window is checked in full
+before its columns are used: checksums first, then the Arrow columns.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WindowBatch(msgspec.Struct, frozen=True, gc=False):
     header: BatchHeader
     data: memoryview
     rows: int
-    """Number of the batch's records among the window's; 0 for batches whose records are not needed."""
+    """Number of the batch's records in the window; 0 for batches whose records are not needed."""
     horizon_us: int = NO_HORIZON
 
 
@@ -105,7 +105,7 @@ class WindowBuilder:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the columns of several batches with equal schemas as one batch; no batches are one of `SCHEMA`."""
+    """Return the columns of several batches with equal schemas as one batch, or as an empty batch of `SCHEMA`."""
     parts = list(batches)
     if len(parts) == 1:
         return parts[0]

@@ -45,9 +45,9 @@ def taken_back(key: PartitionKey, record: PartitionRecord, view: ClusterView) ->
     """Return the partition record that cancels a move to a broker that is gone and draining, or None for other moves.
 
     A broker that is gone never catches up, so the move, and every drain that waits for the move, would never end. A
-    live draining broker catches up and is drained after the move. The function also returns None while the cancellation
-    must wait, and if an added replica is the leader, because a drain of the other replicas would start the same move
-    again.
+    live draining broker catches up, and is drained after the move. The function also returns None while the
+    cancellation must wait, or if an added replica is the leader, because a drain of the other replicas would then start
+    the same move again.
     """
     if not any(broker in view.draining and broker not in view.brokers for broker in record.adding):
         return None

@@ -34,7 +34,7 @@ def is_live(entry: InSync, brokers: Brokers) -> bool:
 
 
 def broker_epoch(registered: Versioned[BrokerRegistration]) -> BrokerEpoch:
-    """Return the current incarnation of a broker: the create revision of its key."""
+    """Return the current incarnation of a broker: the create revision of the broker's key."""
     return BrokerEpoch(registered.create_revision)
 
 

@@ -1,16 +1,17 @@
-"""Decision that the process of another broker has ended, from connections to its peer listener.
+"""Decision whether the process of another broker has ended, based on connections to its peer listener.
 
 `controlling.failure_watch` reports the outcomes of connections, and ends the lease of a broker that `refused` names. A
 killed process loses its connections and its port refuses new ones within milliseconds, but its lease ends only after
-seconds. Safety does not depend on the decision: the end of a lease is followed by the usual election, which compares
-epochs and in-sync replicas. The end of a live broker's lease costs one election, and three rules bound the number of
+seconds. Safety does not depend on the decision: after the end of a lease, the usual election follows, which compares
+epochs and in-sync replicas. Ending the lease of a live broker costs one election, and three rules limit the number of
 such errors (protocol section 3, rule 10):
 
 - an incarnation is ended only after a connection to the incarnation was accepted and two later ones were refused;
 - a process that has survived the end of an incarnation is spared for a time, which doubles with each survival;
 - the number of ended incarnations has a budget.
 
-A machine that does not answer refuses nothing, so its lease ends by itself. `now` is the monotonic time in seconds.
+A machine that does not answer refuses no connection, so its lease simply expires. `now` is the monotonic time in
+seconds.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ FIRST_PROBE_SECONDS_MAX: Final = 0.2
 """Maximum time between two attempts while a port refuses and no connection was accepted: the broker is starting, and
 its end is detected only after the first connection."""
 SETTLED_SECONDS: Final = 1.0
-"""Minimum duration of a connection after whose end the next attempt follows at once."""
+"""Minimum duration of a connection after which the next attempt follows immediately."""
 SPARED_SECONDS: Final = 60.0
-"""Time for which the first lost incarnation of a process is followed by the lease alone."""
+"""Time for which only the lease ends an incarnation, after the first lost incarnation of the same process."""
 SPARED_SECONDS_MAX: Final = 3600.0
 ENDED_MAX: Final = 5
-"""Number of incarnations that one broker may end at once."""
+"""Number of incarnations that one broker may end in quick succession."""
 ENDED_SECONDS: Final = 5.0
 """Time after which one more incarnation may be ended."""
 
 
 @dataclass(slots=True)
 class _Watched:
-    """Another broker: its newest incarnation, and the outcomes of the connections to it."""
+    """Another broker: its newest incarnation, and the outcomes of connections to it."""
 
     epoch: BrokerEpoch
     process: str
@@ -55,7 +56,7 @@ class _Watched:
 
 
 class FailureDetector:
-    """Outcomes of one broker's connections to all others, and the budget of ended incarnations."""
+    """Outcomes of one broker's connections to all others, and the budget for ending incarnations."""
 
     def __init__(self) -> None:
         self._watched: dict[BrokerId, _Watched] = {}
@@ -63,9 +64,9 @@ class FailureDetector:
         self._left_at = 0.0
 
     def registered(self, broker: BrokerId, epoch: BrokerEpoch, process: str, now: float) -> None:
-        """Watch the newest incarnation of a broker. `process` differs between any two processes.
+        """Watch the newest incarnation of a broker. `process` is different for any two processes.
 
-        A second incarnation of the same process shows that the end of the first one was no end of the process.
+        A second incarnation of the same process shows that the process survived the end of the first one.
         """
         before = self._watched.get(broker)
         if before is not None and before.epoch == epoch:
@@ -109,7 +110,7 @@ class FailureDetector:
         return watched.was_connected and watched.refusals >= REFUSALS_MIN and now >= watched.spared_until
 
     def spend(self, now: float) -> bool:
-        """Take the end of one incarnation from the budget, and return False if the budget is used up."""
+        """Charge the end of one incarnation to the budget, and return False if the budget is used up."""
         self._left = min(float(ENDED_MAX), self._left + (now - self._left_at) / ENDED_SECONDS)
         self._left_at = now
         if self._left < 1:

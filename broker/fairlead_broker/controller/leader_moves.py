@@ -1,7 +1,7 @@
-"""Moves of the leadership of partitions with a write quorum: a vacancy is written, and another voter is appointed.
+"""Moves of leaderships with a write quorum: the controller writes a vacancy, and another voter is appointed.
 
 `controlling.leader_moves` asks leaders which voters are near, and writes the vacancies. A move begins only if a voter
-that should lead is near, because any other voter would not be appointed. All functions are pure.
+that should lead is near, since no other voter would be appointed. All functions are pure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fairlead_broker.registry.records import BrokerState, PartitionRecord
 
 
 def is_leaving(record: PartitionRecord, view: ClusterView) -> bool:
-    """Return whether a live leader should lead no longer: its broker stops or drains, or its replica is removed.
+    """Return whether a live leader should be replaced: its broker stops or drains, or its replica is being removed.
 
-    If all present replicas leave, their leader stays until the added replicas are voters.
+    If all current replicas are leaving, their leader stays until the added replicas are voters.
     """
     if record.quorum is None or record.leader is None or not has_live_leader(record, view.brokers):
         return False
@@ -31,7 +31,7 @@ def is_leaving(record: PartitionRecord, view: ClusterView) -> bool:
 
 
 def avoided(record: PartitionRecord, view: ClusterView) -> frozenset[BrokerId]:
-    """Return the brokers that should not lead a partition, although they may be able to."""
+    """Return the brokers that should not lead a partition, even if they could."""
     unready = {broker for broker, each in view.brokers.items() if each.value.state is not BrokerState.RUNNING}
     return view.draining.union(record.removing, unready)
 

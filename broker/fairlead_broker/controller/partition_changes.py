@@ -116,7 +116,7 @@ def _after_leader(key: PartitionKey, record: PartitionRecord, view: ClusterView)
 
 
 def _leader_moved(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
-    """Return the partition record with the leadership moved off a stopping or draining broker that still serves.
+    """Return the partition record with the leadership moved off a stopping or draining broker that is still registered.
 
     A stopping broker stops serving in any case, so even an eligible leader replica outside the isr may take over. A
     draining broker leads until an in-sync replica can take over.

@@ -28,7 +28,7 @@ class PartitionSettings:
     """Write quorum of new partitions, or None if in-sync replicas commit records."""
 
     def of_new_partition(self) -> DurabilityState:
-        """Return the durability state of a new partition, which has no unsynced records."""
+        """Return the durability state of a new partition, which cannot have unsynced records."""
         return DurabilityState.SYNCED if self.synced else DurabilityState.REPLICATED
 
     def applied_to(self, record: PartitionRecord) -> PartitionRecord:

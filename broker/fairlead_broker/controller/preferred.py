@@ -25,10 +25,10 @@ def preferred_leader(record: PartitionRecord) -> BrokerId:
 def prefer(key: PartitionKey, record: PartitionRecord, view: ClusterView) -> PartitionRecord | None:
     """Return the partition record led by its preferred leader, or None if that broker already leads or cannot lead now.
 
-    A partition with a write quorum gets a vacancy, which the preferred leader fills if it is near. The preferred leader
-    can take over if it is a live member of the isr, or a live voter, and its broker is not draining. The preferred
-    leader never takes over if the partition record was restored from a backup, because a member of the restored isr may
-    lack records that other replicas have.
+    A partition with a write quorum gets a vacancy instead, which the preferred leader fills if it is near. The
+    preferred leader can take over if it is a live member of the isr or a live voter, and its broker is not draining.
+    The preferred leader never takes over if the partition record was restored from a backup, because a member of the
+    restored isr may lack records that other replicas have.
     """
     if record.restored:
         return None

@@ -99,7 +99,7 @@ def _without(
     key: PartitionKey, record: PartitionRecord, leaving: Collection[BrokerId], brokers: Brokers
 ) -> PartitionRecord | None:
     if record.quorum is not None:
-        # Added replicas of a partition with a quorum are no voters, and its leader finishes the move by itself.
+        # Added replicas of a partition with a quorum are not voters, and its leader finishes the move.
         return _without_added(record)
     if isr_without(record, leaving) < record.min_isr:
         return None

@@ -1,9 +1,9 @@
 """Vacancies of partitions with a write quorum, and the appointments that fill them (quorum Q1, Q7 and Q8).
 
 A record without a leader in a raised leader epoch is a vacancy. A replica that answers in the epoch of a vacancy
-promises to take no further part in older epochs, so that R answers prove what may be committed. `controlling` asks the
-replicas and writes the records. All functions are pure: the next step follows from the record, the registrations and
-the answers, so that a new controller continues where the previous controller stopped.
+promises to take no further part in older epochs, so R answers show which records may be committed. `controlling` asks
+the replicas and writes the records. All functions are pure: the next step follows from the record, the registrations
+and the answers, so that a new controller continues where the previous controller stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Promise:
     directory: str
     generation: int
     leader_epoch: LeaderEpoch
-    """Epoch of the vacancy; answers of another epoch are void."""
+    """Epoch of the vacancy; answers for another epoch are void."""
     end: LogEnd
     log_start: Offset
 
@@ -52,7 +52,7 @@ def without_dead_leader(record: PartitionRecord, brokers: Brokers) -> PartitionR
 def counted_promises(
     key: PartitionKey, record: PartitionRecord, promises: Mapping[BrokerId, Promise], brokers: Brokers
 ) -> dict[BrokerId, Promise]:
-    """Return the answers that count: those of voters that have kept everything since their entry (quorum Q7)."""
+    """Return the answers that count: answers of voters that have kept every record since their entry (quorum Q7)."""
     assert record.quorum is not None, "only a partition with a quorum has vacancies"
     places = {replica.broker: replica for replica in record.replicas}
     alone = len(record.replicas) == 1
@@ -74,7 +74,7 @@ def counted_promises(
 
 
 def _is_place(promise: Promise, place: Replica) -> bool:
-    """Return whether a replica answers in the directory and generation that the record gives it."""
+    """Return whether a replica answers with the directory and generation that the record assigns to it."""
     return (promise.directory, promise.generation) == (place.directory, place.generation)
 
 
@@ -98,8 +98,8 @@ def appointed(
 ) -> PartitionRecord | None:
     """Return the record that fills a vacancy, or None while too few answers count (quorum Q8).
 
-    The appointed replica has a log that is not behind those of R answers, its own among them. A replica in `avoiding`
-    is appointed only if there is no other.
+    The appointed replica must have a log that is not behind the logs of R answers, including its own. A replica in
+    `avoiding` is appointed only if there is no other candidate.
     """
     assert record.leader is None, "only a vacancy is filled"
     if record.restored:
@@ -126,7 +126,7 @@ def _answers_not_ahead(end: LogEnd, counted: Mapping[BrokerId, Promise]) -> int:
 def _led_by(
     record: PartitionRecord, broker: BrokerId, counted: Mapping[BrokerId, Promise]
 ) -> PartitionRecord:
-    """Return the record with a leader, and with the entries of all voters whose answers counted renewed."""
+    """Return the record with a leader, and with the entries of all voters whose answers counted updated."""
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has vacancies"
     voters = tuple(
@@ -149,7 +149,7 @@ def _led_by(
 def _of_restored(
     key: PartitionKey, record: PartitionRecord, promises: Mapping[BrokerId, Promise], brokers: Brokers
 ) -> PartitionRecord | None:
-    """Return the record of a restored store led by the greatest log of all members, which must all have answered.
+    """Return the record of a restored store, led by the member with the greatest log; all members must have answered.
 
     The voters of a restored record may be outdated, so the other replicas return as voters later (quorum Q9).
     """
@@ -173,7 +173,7 @@ def _of_restored(
 def sole_voter(
     record: PartitionRecord, broker: BrokerId, incarnation: BrokerEpoch, leader_epoch: LeaderEpoch
 ) -> PartitionRecord:
-    """Return the record led by a replica that is the only voter, in an epoch above every known epoch.
+    """Return the record led by a replica that is the only voter, in an epoch above all known epochs.
 
     The number of members does not change, so W voters are still needed for every commit.
     """

@@ -28,19 +28,19 @@ from fairlead_broker.registry.records import PartitionRecord
 
 @dataclass(frozen=True, slots=True)
 class Vacancy:
-    """A vacancy, as replicas are asked about it."""
+    """A vacancy, in the form sent to replicas."""
 
     key: PartitionKey
     revision: Revision
-    """Mod revision of the partition record, which the mirror of a replica must have reached."""
+    """Mod revision of the partition record; the mirror of a replica must have reached this revision."""
     leader_epoch: LeaderEpoch
 
 
 Ask: TypeAlias = Callable[[BrokerId, Sequence[Vacancy]], Awaitable[Mapping[PartitionKey, Promise]]]
-"""Function that asks a broker for promises. Replicas that do not answer are left out."""
+"""Function that asks a broker for promises of its replicas. Replicas that do not answer are left out."""
 
 AGAIN_SECONDS: Final = 1.0
-"""Seconds between two questions to a broker about one vacancy."""
+"""Seconds between two requests to a broker about the same vacancy."""
 WAIT_SECONDS: Final = 0.2
 """Seconds for which a vacancy waits for the answers of all registered replicas, since any of these replicas may be
 preferred. Later, the vacancy is filled from the received answers."""
@@ -61,14 +61,14 @@ class _Asked:
     vacancy: Vacancy
     since: float
     asked: dict[tuple[BrokerId, BrokerEpoch], float] = field(default_factory=dict)
-    """Time of the last question to each incarnation."""
+    """Time of the last request to each incarnation."""
     promises: dict[BrokerId, Promise] = field(default_factory=dict)
     is_new: bool = False
-    """Whether an answer arrived since the last look."""
+    """Whether an answer has arrived since the answers were last evaluated."""
 
 
 class Appointments:
-    """Questions and answers of one controller about vacancies."""
+    """Requests and answers about vacancies of one controller."""
 
     def __init__(
         self, ask: Ask, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]
@@ -86,7 +86,7 @@ class Appointments:
         self._asked.clear()
 
     def missing(self, key: PartitionKey, record: PartitionRecord) -> tuple[BrokerId, ...]:
-        """Return the voters whose promises a vacancy lacks."""
+        """Return the voters whose promises a vacancy still needs."""
         asked = self._asked.get(key)
         promises = asked.promises if asked is not None else {}
         return missing_promises(key, record, promises, self._view().brokers)
@@ -94,7 +94,7 @@ class Appointments:
     def begin(
         self, group: asyncio.TaskGroup, vacancies: Iterable[tuple[PartitionKey, Versioned[PartitionRecord]]]
     ) -> None:
-        """Ask the registered replicas of all vacancies that have not promised yet. Each question is a task."""
+        """For all vacancies, ask the registered replicas that have not promised yet. Each request is a task."""
         now, brokers = self._clock.monotonic(), self._view().brokers
         questions: dict[BrokerId, list[Vacancy]] = {}
         kept: dict[PartitionKey, _Asked] = {}

@@ -79,6 +79,6 @@ class ConfigAdmin:
                 puts += (Put(key, encode(msgspec.structs.replace(record, values={**after}))),)
             return (Transaction(compares, puts),) if puts else ()
 
-        # `begin` stops after the first write that succeeds. If the patch were planned again, it would replace a value
-        # that another caller has set since.
+        # `begin` stops after the first write that succeeds. A second plan would replace a value that another caller has
+        # set since then.
         await self._runner.begin(plan)

@@ -62,7 +62,7 @@ _log = structlog.get_logger("fairlead.controller")
 
 
 class Controllership:
-    """The controller of one broker, which claims the term when it is free and performs the controller's tasks."""
+    """The controller of one broker, which claims the term when it is vacant and performs the controller's tasks."""
 
     def __init__(
         self,
@@ -103,10 +103,10 @@ class Controllership:
         self._unclean = UncleanElections(survey, self.view, clock, self._wake.set)
         self._appointments = Appointments(ask, self.view, clock, self._wake.set)
         self.near_voters = near
-        """Function that asks a leader which voters of its partitions with a write quorum are near."""
+        """Function that asks a leader which voters are near, for its partitions with a write quorum."""
         self._moves = LeaderMoves(near, self.view, self._index.find, clock, self._wake.set)
         self._surveys: asyncio.TaskGroup | None = None
-        """Task group of the surveys and the questions about vacancies, or None before `run` is called."""
+        """Task group of the surveys and of the requests about vacancies, or None before `run` is called."""
         self._lease_seconds_max = 0
         """Maximum number of seconds after the end of its lease that an incarnation may still act as if it were
         registered.
@@ -218,7 +218,7 @@ class Controllership:
             await self._claim()
         term = self.term
         if term is None:
-            # The next term examines every partition and topic, so the recorded partitions and topics are dropped.
+            # The next term examines every partition and topic, so the recorded ones are dropped.
             self._term = None
             self._touched.clear()
             self._due_topics.clear()
@@ -256,7 +256,7 @@ class Controllership:
         self._moves.forget()
 
     def _changed(self, update: MirrorUpdate) -> None:
-        """Record the partitions and topics that an update affects. The mirror calls this method."""
+        """Record the partitions and topics that an update of the mirror affects. The mirror calls this method."""
         for change in update.changes:
             self._touched.add(self._index.touched_by(change))
             if isinstance(change, BrokerChange) and change.before is not None:
@@ -371,7 +371,7 @@ class Controllership:
         self._unfinished = unfinished
 
     async def _fill_vacancies(self, term: ControllerTerm) -> None:
-        """Fill vacancies of partitions with a write quorum, and ask the replicas of the others (quorum Q8)."""
+        """Fill vacancies of partitions with a write quorum, and ask for missing promises (quorum Q8)."""
         filled = [*self._appointments.appointed(self._index.find), *self._moves.due()]
         if filled:
             await self._write(term, filled)
@@ -381,7 +381,7 @@ class Controllership:
             self._moves.begin(self._surveys)
 
     def _balanced(self) -> list[PartitionWrite]:
-        """Return the writes that balance brokers. A leadership with a write quorum moves once its taker is near."""
+        """Return the writes that balance brokers. A quorum's leadership moves once the new leader is near."""
         writes = []
         for write in self._balancing.proposals(self.view()):
             if write.record.quorum is not None and write.record.leader is None:
@@ -401,7 +401,7 @@ class Controllership:
                 yield key, partition
 
     async def _elect_unclean(self, term: ControllerTerm) -> None:
-        """Elect the replica with the longest log if no complete replica returned in time and the topic allows it.
+        """Elect the replica with the longest log if no complete replica has returned in time and the topic allows this.
 
         Unclean elections include partitions whose record was restored from a backup, because none of their replicas is
         known to be complete.

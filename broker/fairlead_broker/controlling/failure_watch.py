@@ -26,7 +26,7 @@ from fairlead_broker.registry.records import BrokerState
 from fairlead_broker.registry.store_writes import Compare, Get, created_at
 
 RENEWED_SECONDS: Final = 10.0
-"""Seconds after which a connection is replaced, because listeners close connections without requests."""
+"""Seconds after which a connection is replaced, because listeners close connections that send no requests."""
 
 Connect: TypeAlias = Callable[[str], Awaitable[Presence]]
 """Function that connects to an address `host:port`, and raises `PeerRefuses` or `PeerUnreachable`."""
@@ -70,7 +70,7 @@ class FailureWatch:
             self._changed.set()
 
     def _follow(self, group: asyncio.TaskGroup) -> None:
-        """Begin to watch new incarnations, and end the watch of ended ones and of brokers that stop."""
+        """Start to watch new incarnations, and stop watching ended incarnations and brokers that stop."""
         wanted: dict[_Watched, str] = {}
         for broker, registered in self._metadata.brokers.items():
             epoch, registration = BrokerEpoch(registered.create_revision), registered.value
@@ -89,7 +89,7 @@ class FailureWatch:
         """Keep a connection to one incarnation, and end its lease when its process has ended."""
         while True:
             pause_seconds = await self._attempt(broker, epoch, address)
-            # No event announces that a broker listens again.
+            # No event announces that a broker is listening again.
             await asyncio.sleep(pause_seconds)  # noqa: TID251
 
     async def _attempt(self, broker: BrokerId, epoch: BrokerEpoch, address: str) -> float:
@@ -131,7 +131,7 @@ class FailureWatch:
             )
 
     def _guards(self, broker: BrokerId, epoch: BrokerEpoch) -> tuple[Compare, ...]:
-        """Return the compares under which this broker may end the lease of another broker, empty if it never may."""
+        """Return the compares under which this broker may end another broker's lease; empty if it must not."""
         keys, standing, own = self._metadata.keys, self._metadata.controller, self._membership()
         if standing is None or standing.value.broker not in (own.broker_id, broker):
             return ()

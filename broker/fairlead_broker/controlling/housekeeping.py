@@ -27,7 +27,7 @@ INTERVAL_SECONDS: Final = 300.0
 EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400
 """Number of seconds that an expired API token remains in the list of tokens."""
 HISTORY_SECONDS: Final = 600.0
-"""Minimum history of the store to keep, in seconds. A watch can continue at its last revision after a shorter
+"""Minimum history of the store to keep, in seconds. A watch can resume at its last revision after a shorter
 interruption.
 """
 

@@ -1,7 +1,7 @@
 """Moves of leaderships of partitions with a write quorum, which begin when the leader reports that a voter is near.
 
-The controllership names the partitions whose leader should change, and writes the vacancies that `due` returns. Leaders
-are asked in one call for all their partitions, at most once a second.
+The controllership names the partitions whose leaders should change, and writes the vacancies that `due` returns.
+Leaders are asked in one call for all their partitions, at most once a second.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import PartitionRecord
 
 AGAIN_SECONDS: Final = 1.0
-"""Seconds between two questions to a leader, since a voter that is not near needs time to copy records."""
+"""Seconds between two requests to a leader, since a voter that is not near needs time to copy records."""
 AGAIN_SECONDS_MAX: Final = 60.0
-"""Maximum seconds until a move that ended with the same leader begins again; each move interrupts the producers."""
+"""Maximum seconds before a move that ended with the same leader is retried; each move interrupts producers."""
 
 NearVoters: TypeAlias = Callable[
     [BrokerId, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, frozenset[BrokerId]]]
@@ -60,10 +60,10 @@ class LeaderMoves:
         self._near: dict[PartitionKey, frozenset[BrokerId]] = {}
         self._asked: dict[PartitionKey, float] = {}
         self._begun: dict[PartitionKey, int] = {}
-        """Number of vacancies of each leadership that should move."""
+        """Number of vacancies written so far for each leadership that should move."""
 
     def want(self, key: PartitionKey, broker: BrokerId | None = None) -> None:
-        """Move a leadership to a broker, or away from its present broker."""
+        """Move a leadership to a broker, or away from its current broker."""
         self._wanted[key] = broker
         if self._clock.monotonic() >= self._asked.get(key, -AGAIN_SECONDS_MAX) + AGAIN_SECONDS_MAX:
             self._begun.pop(key, None)
@@ -74,7 +74,7 @@ class LeaderMoves:
             kept.clear()
 
     async def near(self, key: PartitionKey) -> frozenset[BrokerId]:
-        """Return the near voters of one partition, as its leader reports them."""
+        """Return the near voters of one partition, as reported by its leader."""
         found = self._find(key)
         if found is None or found.value.leader is None:
             return frozenset()
@@ -100,7 +100,7 @@ class LeaderMoves:
         return writes
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Ask the leaders of all moves that are due. Each question is a task."""
+        """Ask the leaders of all moves that are due. Each request is a task."""
         now = self._clock.monotonic()
         questions: dict[BrokerId, list[PartitionKey]] = {}
         for key in list(self._wanted):

@@ -40,9 +40,9 @@ STEP_KEYS: Final = 60
 STEP_BYTES: Final = 512 << 10
 """Maximum size of one transaction in bytes, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
-"""Broker epoch that replaces all broker epochs in moved records. Broker epochs are revisions of a store, so the
-epochs of the old store have no meaning in the new store. The cluster has only one broker, which has every record in
-every incarnation.
+"""Broker epoch that replaces all broker epochs in moved records. Broker epochs are revisions of a store, so the epochs
+of the old store have no meaning in the new store. The cluster has only one broker, whose every incarnation has all
+records.
 """
 
 Changes: TypeAlias = Mapping[str, bytes | None]

@@ -121,7 +121,7 @@ class ClusterOperations:
         return await self._permits.request(broker)
 
     async def unregister(self, broker: BrokerId) -> None:
-        """Remove the configuration and the permit of a broker that is permanently gone and has no replica."""
+        """Remove the configuration and the permit of a broker that is permanently gone and has no replicas."""
         if not self._is_known(broker):
             raise refusals.broker_not_found(broker)
         key = self._metadata.keys.broker_config(broker)
@@ -227,7 +227,7 @@ class ClusterOperations:
         return self._required(topic, key).value
 
     async def _led(self, topic: str, key: PartitionKey) -> None:
-        """Wait until a vacancy is filled, for at most a few seconds: a vacancy stays while too few replicas answer."""
+        """Wait a few seconds at most until a vacancy is filled: a vacancy remains while too few replicas answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(APPOINTMENT_SECONDS_MAX):
                 while self._required(topic, key).value.leader is None:  # noqa: ASYNC110
@@ -280,7 +280,7 @@ class ClusterOperations:
         key: PartitionKey,
         step: Callable[[Versioned[PartitionRecord]], PartitionRecord | None],
     ) -> Callable[[int], Sequence[Transaction]]:
-        """Return a plan that recomputes one step of a partition record from the mirror at each attempt."""
+        """Return a plan that computes one step of a partition record from the current mirror at each attempt."""
 
         def plan(_: int) -> Sequence[Transaction]:
             term = required_term(lambda: self._controllership.term)

@@ -49,8 +49,8 @@ class PlanRunner:
     async def begin(self, plan: Plan) -> bool:
         """Compute and run the plan until its first transaction succeeds. The caller runs the remaining transactions.
 
-        Use this method if the plan must not be recomputed after its first write, when another broker may have changed
-        the state. Returns False for an empty plan. Raises the errors of `complete`.
+        Use this method if the plan must not be computed again after its first write, because another broker may have
+        changed the state since. Returns False for an empty plan. Raises the errors of `complete`.
         """
         return await self._drive(plan, only_first=True)
 

@@ -25,13 +25,14 @@ _OF_ISR = {
     "min.insync.replicas": f"{QUORUM_WRITE_KEY} states how many replicas must store a record",
     "unclean.leader.election.enable": "an operator decides about each election in which records may be lost",
 }
-"""Keys of topics with in-sync replicas, each with the reason for which a topic with a quorum has no use for it."""
+"""Keys that topics with a quorum cannot use, each with the reason."""
 
 
 def fixed_at_creation(metadata: ClusterMetadata, config: Mapping[str, str]) -> dict[str, str]:
-    """Return the configuration of a new topic with the settings of the cluster that it keeps for its whole life.
+    """Return the configuration of a new topic, including the cluster's settings that the topic keeps permanently.
 
-    Only topics with a quorum keep settings. Raises `not_possible_now` below the feature level of quorums.
+    Only topics with a quorum keep such settings. Raises `not_possible_now` below the feature level that supports
+    quorums.
     """
     found = metadata.cluster_config
     cluster = {} if found is None else config_texts(found.value.values)

@@ -1,4 +1,4 @@
-"""Numbers of replicas per broker and of partitions per topic, including what current operations will add.
+"""Numbers of replicas per broker and of partitions per topic, including what operations in progress will add.
 
 `topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
 together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
@@ -40,7 +40,7 @@ class Promise:
         self.counts = Counter(broker for brokers in replicas.values() for broker in brokers)
 
     def follow(self, key: PartitionKey, existing: set[BrokerId]) -> None:
-        """Remove from the promise the replicas that exist now."""
+        """Remove the replicas that exist now from the promise."""
         outstanding = self._outstanding.get(key, set())
         self.counts.subtract(outstanding & existing)
         outstanding -= existing
@@ -50,7 +50,7 @@ class ReplicaLoad:
     """Replicas by broker: replicas of the partition records, and replicas promised by operations of this controller."""
 
     def __init__(self, index: PartitionsByBroker) -> None:
-        """Count the replicas of an index, which the caller keeps up to date."""
+        """Count the replicas in an index that the caller keeps up to date."""
         self._index = index
         self._promises: list[Promise] = []
 
@@ -73,7 +73,7 @@ class ReplicaLoad:
 
     @contextmanager
     def promise(self, topic: str | None = None) -> Iterator[Promise]:
-        """Yield the promise of an operation, which no longer counts after the operation has ended."""
+        """Yield the promise of an operation; the promise counts until the operation has ended."""
         promise = Promise(topic)
         self._promises.append(promise)
         try:

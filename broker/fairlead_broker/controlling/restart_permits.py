@@ -75,7 +75,7 @@ class RestartPermits:
             raise ProblemError("coordination_unavailable", detail, side_effect=SideEffect.MAYBE) from error
 
     async def forget(self, broker: BrokerId) -> None:
-        """End the permit of a permanently gone broker. If the store does not answer, the lease ends the permit."""
+        """End the permit of a permanently gone broker. If the store does not answer, the permit ends with its lease."""
         key = self._metadata.keys.restart_permit
         with suppress(CoordinationUnavailable, UnknownOutcome):
             [item] = (await self._coordination.transact((), (Get(key),))).reads

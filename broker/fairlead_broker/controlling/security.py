@@ -22,7 +22,7 @@ from fairlead_broker.registry.store_writes import Delete, Put, Transaction, abse
 TOKENS_MAX: Final = 10_000
 ACLS_MAX: Final = 10_000
 QUOTAS_MAX: Final = 1_000
-"""Maximum number of quotas. Each request is charged to the shared quotas of all matching prefixes."""
+"""Maximum number of quotas. A request is charged to the shared quotas of all matching prefixes."""
 _Owned: TypeAlias = Versioned[TokenRecord] | Versioned[AclRecord] | Versioned[QuotaRecord]
 
 

@@ -1,8 +1,8 @@
 """Completion of the operation that is stored under a topic's key, and the inputs of plans for topics.
 
-`topics` completes the operations of users, and the controllership completes operations that earlier controllers
-left unfinished. Two callers may handle the same topic at the same time: a guard lets only one write succeed, and
-the other caller finds the operation complete.
+`topics` completes the operations that users request, and the controllership completes operations that earlier
+controllers left unfinished. Two callers may handle the same topic at the same time: a guard lets only one write
+succeed, and the other caller finds the operation complete.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TopicCompletion:
 
 
 def required_term(term: HeldTerm) -> ControllerTerm:
-    """Return the term. Raises `coordination_unavailable` without a term, since no write could succeed."""
+    """Return the term. Raises `coordination_unavailable` if this broker has no term, since no write could succeed."""
     held = term()
     if held is None:
         raise ProblemError("coordination_unavailable", "this broker is not the controller")

@@ -199,7 +199,7 @@ class TopicAdmin:
     ) -> Callable[[int], Sequence[Transaction]]:
         """Return a plan that creates the topic, even if a topic of this name is being created or deleted.
 
-        `offered` collects the topic ids under which this call tried to create the topic.
+        `offered` collects the topic ids under which this call has tried to create the topic.
         """
         start_index = self._new_start_index()
         record: TopicRecord | None = None

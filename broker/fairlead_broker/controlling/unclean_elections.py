@@ -2,7 +2,7 @@
 
 The controllership starts the surveys, which ask brokers for the log ends of their replicas. Each survey runs in its own
 task, concurrently with the controller's turns, so that a slow broker delays only the elections of its own partitions.
-The next turn compares the answers of a survey with the mirror. An answer from an ended incarnation is ignored. A
+The next turn evaluates the answers of a survey against the mirror. An answer from an ended incarnation is ignored. A
 live replica that did not answer may have the longest log. The survey is therefore repeated during the configured delay,
 which begins with the first survey of the replica's incarnation. After the delay, the election ignores live replicas
 that did not answer. If the partition record is marked `restored` (the coordination store came from a backup), the
@@ -37,8 +37,7 @@ LeaderlessPartition: TypeAlias = tuple[PartitionKey, Versioned[PartitionRecord]]
 SURVEYS_MAX: Final = PARTITIONS_MAX
 """Maximum number of concurrent surveys."""
 AGAIN_SECONDS: Final = 1.0
-"""Minimum seconds between two surveys of a partition, since refusals arrive immediately and each survey uses
-resources of every replica.
+"""Minimum seconds between two surveys of a partition: refusals arrive at once, and each survey burdens every replica.
 """
 
 _log = structlog.get_logger("fairlead.controller")

@@ -144,7 +144,7 @@ class ClusterBootstrap:
                 # The lease ended before the delayed transaction arrived, so no key was put.
                 continue
             except UnknownOutcome:
-                # After the end of the lease the store refuses a delayed put, so the outcome is definite.
+                # After the end of the lease, the store refuses a delayed put, so the outcome is definite.
                 await self._end(lease)
                 raise
             if result.succeeded:

@@ -43,7 +43,7 @@ def draining_brokers(metadata: ClusterMetadata) -> frozenset[BrokerId]:
 def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
     """Return the state of each registered broker.
 
-    A broker is reported as draining as soon as the drain is requested, before the broker has learned of the drain, so
+    A broker is reported as draining as soon as the drain is requested, even before the broker has learned of it, so
     that the answer to the drain request shows the requested state.
     """
     draining = draining_brokers(metadata)

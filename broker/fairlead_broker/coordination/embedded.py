@@ -128,7 +128,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.history.compact, revision)
 
     async def expire_leases(self) -> None:
-        """End the leases that have expired by the injected clock, without waiting for the timer of the store."""
+        """End the leases that have expired by the injected clock, without waiting for the store's timer."""
         self._check_open()
         await self._store.run(self._store.expire)
 
@@ -311,7 +311,7 @@ class EmbeddedStore:
         return lease
 
     def keep_alive(self, lease_id: LeaseId) -> None:
-        """Restart the time to live of a lease. A timer that was set for the lease's old end finds no expired lease."""
+        """Restart the time to live of a lease. A timer for the old end then finds no expired lease."""
         self.leases.keep_alive(lease_id, self._clock.monotonic())
 
     def end_lease(self, lease_id: LeaseId) -> None:

@@ -134,7 +134,7 @@ class History:
         self.revision = Revision(1)
         """Revision of the last change, which is 1 in an empty store."""
         self.compacted = Revision(0)
-        """Compacted revision. Lists and watches below this revision are refused."""
+        """Compacted revision. Revision below which lists and watches are refused."""
         self.life = 0
         """Number of times that the file was opened."""
         self._lock = StoreLock(path)

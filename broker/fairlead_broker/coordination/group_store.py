@@ -75,7 +75,7 @@ Block: TypeAlias = tuple[TopicId, int]
 
 
 class ClaimLost(CoordinationError):
-    """The claim of the group or the registration of this incarnation has ended, and nothing was written."""
+    """The claim of the group or the registration of this incarnation has ended, so nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +137,11 @@ class GroupStore:
     async def claim(
         self, group: str, found: Holder | None, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> Claim | None:
-        """Claim a group from the holder that was read. Returns None if the holder or the own registration has changed.
+        """Claim a group. Returns None if the holder that was read, or this broker's registration, has changed.
 
-        A holder other than this incarnation must no longer be registered. A new claim of this incarnation ends
-        its earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if
-        the holder is this incarnation.
+        If the holder is not this incarnation, it must no longer be registered. A new claim of this incarnation ends its
+        earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if the holder
+        is this incarnation.
         """
         key = self.of(group).coordinator
         compares: list[Compare] = [

@@ -32,7 +32,7 @@ KEEP_ALIVES_PER_TTL: Final = 3
 RETRIES_PER_TTL: Final = 30
 """Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Fraction of the time to live by which a lease is distrusted early, to allow for clock drift and message delays."""
+"""Fraction of the time to live for which a lease is no longer trusted, due to clock drift and message delays."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -142,7 +142,7 @@ class Membership:
         self._over = True
 
     async def leave(self) -> None:
-        """End the lease, which atomically removes the registration and every other key of the lease."""
+        """End the lease, which atomically removes the registration and every other key under the lease."""
         self.end()
         try:
             await self._coordination.revoke(self.lease)
@@ -180,7 +180,7 @@ class Incarnation:
     def epoch(self) -> BrokerEpoch:
         """Epoch of the current incarnation.
 
-        Epochs only increase, and each epoch is on disk before this property returns it.
+        Epochs only increase, and an epoch is on disk before this property returns it.
         """
         return self._membership.broker_epoch
 

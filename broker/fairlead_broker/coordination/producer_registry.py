@@ -84,9 +84,9 @@ class ProducerRegistry:
     async def forget_idle_names(self, is_active: Callable[[ProducerId], bool]) -> int:
         """Drop names that were unused for seven days, and return the number of dropped names.
 
-        `is_active` returns whether this broker knows of writes by a producer; the name of an active producer is treated
-        as used. Every broker must call this method at intervals shorter than seven days. After a `CoordinationError`,
-        the next call drops the remaining names.
+        `is_active` returns whether this broker knows of writes by a producer; the name of an active producer counts as
+        used. Every broker must call this method at intervals shorter than seven days. After a `CoordinationError`, the
+        next call drops the remaining names.
         """
         now_us, expiry_us, dropped, after = self._clock.now_us(), self._expiry.now_us(), 0, None
         while True:
@@ -165,7 +165,7 @@ class ProducerRegistry:
         """Replace a key.
 
         Returns False if the key was not replaced or the outcome is unknown, so that the caller has to start again. If a
-        write of unknown outcome has succeeded, some ids or an epoch are skipped, which is harmless.
+        write with an unknown outcome did succeed, some ids or an epoch are skipped, which is harmless.
         """
         try:
             result = await self._coordination.transact((unchanged_since(key, revision),), (Put(key, value),))

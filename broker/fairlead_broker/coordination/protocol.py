@@ -35,7 +35,7 @@ OPERATION_OVERHEAD_BYTES: Final = 64
 overhead of protobuf, so that both implementations accept the same transactions.
 """
 PAGE_KEYS_MAX: Final = 1000
-"""Number of keys in one page of a list, unless the caller requests fewer."""
+"""Number of keys in one page of a list, unless the caller requests fewer keys."""
 
 
 class CoordinationError(Exception):
@@ -55,7 +55,7 @@ class CoordinationRefused(CoordinationUnavailable):
 
 
 class UnknownOutcome(CoordinationError):
-    """The transaction may have been applied, may still be applied, or may never be (protocol section 3, rule 4).
+    """The transaction may have been applied, may be applied later, or may never be (protocol section 3, rule 4).
 
     An unchanged key does not prove that the transaction was not applied. Only a definite answer or a key with a
     higher mod revision proves the outcome.

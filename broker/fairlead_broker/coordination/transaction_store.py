@@ -37,12 +37,12 @@ class Standing:
 
     record: TransactionRecord | None
     revision: Revision
-    """Mod revision of the record, or 0 for a producer without a record."""
+    """Mod revision of the record, or 0 if the producer has no record."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedProducer:
-    """Producer that has a name."""
+    """Producer that is registered under a name."""
 
     producer_id: ProducerId
     is_transactional: bool
@@ -97,7 +97,7 @@ class TransactionStore:
         return compares, [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
 
     async def find_name(self, name: str) -> NamedProducer | None:
-        """Return the producer that has a name, or None."""
+        """Return the producer with a name, or None."""
         key = self._keys.producer_name(name)
         [item] = (await self._coordination.transact((), (Get(key),))).reads
         if item is None:

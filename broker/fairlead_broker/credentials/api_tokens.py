@@ -20,8 +20,8 @@ def verified(
 ) -> Caller:
     """Return the caller that a token authenticates. Raises `unauthenticated`.
 
-    `token_of` returns the stored record of a token's id. `valid_after_us`: tokens that were created before this time
-    are refused.
+    `token_of` returns the record that is stored under a token's id. `valid_after_us`: tokens that were created before
+    this time are refused.
     """
     token = parse_token(text)
     if token is None:

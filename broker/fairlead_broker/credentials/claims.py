@@ -35,7 +35,7 @@ is refused.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerRules:
-    """Requirements for the tokens that an issuer signs."""
+    """Requirements for the tokens of an issuer."""
 
     name: str
     """Name of the issuer in principals."""
@@ -83,7 +83,8 @@ def caller_of(
 ) -> Caller:
     """Return the caller of a token whose signature is valid. Raises `unauthenticated`.
 
-    `key_sha256`: fingerprint of the key. `valid_after_us`: tokens that were issued before this time are refused.
+    `key_sha256`: fingerprint of the key that signed the token. `valid_after_us`: tokens that were issued before this
+    time are refused.
     """
     claims = _decoded(payload)
     audience = claims.get("aud")
@@ -112,7 +113,7 @@ def caller_of(
 
 
 def issuer_in(text: str) -> str | None:
-    """Return the issuer in a token, such as the broker's service account token; None if the text names no issuer."""
+    """Return the issuer named in a token, such as the broker's service account token; None if there is none."""
     parts = text.strip().split(".")
     if len(parts) != PARTS:
         return None

@@ -39,7 +39,8 @@ def surrender(held: list[Place], surplus: int, rack: str | None, racks: Racks) -
     """Remove `surplus` partitions from a member's partitions, and return the removed partitions.
 
     Partitions without a replica in the member's rack are removed first. Further partitions are removed from the topic
-    of which the member has most partitions, highest number first, so that every topic stays spread across the members.
+    of which the member has the most partitions, highest number first, so that every topic stays spread across the
+    members.
     """
     far = [place for place in held if rack is not None and place in racks and rack not in racks[place]]
     given_up = far[:surplus]

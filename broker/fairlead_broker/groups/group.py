@@ -35,7 +35,7 @@ from fairlead_broker.groups.turning import GroupTurn
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 
 ASSIGNMENT_INTERVAL_SECONDS: Final = 1.0
-"""Minimum seconds between two targets, so that a hundred members that join at the same time cause few computations."""
+"""Minimum seconds between two targets, so that a hundred members that join at once cause few computations."""
 
 
 class GroupState(StrEnum):
@@ -141,8 +141,8 @@ class Group:
     def reply_at_rest(self, event: GroupEvent, topics: Topics, now: float) -> HeartbeatReply | None:
         """Return the reply to an unchanged heartbeat of a settled member, or None if the event requires a turn.
 
-        Nearly all heartbeats are unchanged, so the method must be cheap. The method may be called at any time,
-        even while a turn is being written, and changes only the member's session deadline.
+        Nearly all heartbeats are unchanged, so the method must be cheap. The method may be called at any time, even
+        while a turn is being written, and changes nothing but the member's session deadline.
         """
         if not isinstance(event, Heartbeat) or self._asks_for_decision(topics, now):
             return None
@@ -246,10 +246,10 @@ class Group:
             raise ProblemError("group_not_empty", detail, data={"group": self.name})
 
     def check_commit(self, member_id: str | None, member_epoch: int, principal: str | None = None) -> None:
-        """Check that an offset commit comes from a member at this epoch, which belongs to the caller `principal`.
+        """Check that an offset commit comes from a member at this epoch that belongs to the caller `principal`.
 
-        Epoch -1, which stands for no member, is accepted only in a group without members. Raises `member_not_found`,
-        `stale_member_epoch`, `member_fenced`, `group_not_empty` or `forbidden`.
+        Epoch -1, which means that the caller is not a member, is accepted only in a group without members. Raises
+        `member_not_found`, `stale_member_epoch`, `member_fenced`, `group_not_empty` or `forbidden`.
         """
         if member_id is None or member_epoch < 0:
             self.check_empty()

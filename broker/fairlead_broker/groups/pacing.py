@@ -123,7 +123,7 @@ class Deadlines:
 
 
 _AFTER_SESSION_END_MS: Final = 50
-"""Time in milliseconds that is allowed for writing the turn that removes a silent member."""
+"""Time in milliseconds that is allowed for writing the turn in which a silent member is removed."""
 _SPREAD_MS: Final = 400
 """Milliseconds over which the members' heartbeats are spread after a silent member's session has ended."""
 
@@ -183,7 +183,7 @@ class Pacing:
         return silent_ms / heartbeat_interval_ms(record, self.rest_ms)
 
     def interval_ms(self, member_id: str, record: MemberRecord, now: float, *, hasty: bool) -> int:
-        """Return the milliseconds until a member's next heartbeat. If `hasty` is set, the interval is shorter.
+        """Return the milliseconds until a member's next heartbeat. If `hasty` is set, a shorter interval is used.
 
         If another member has missed heartbeats, the next heartbeat is due just after the end of that member's
         session, so that the member of this reply can take over the partitions.
@@ -197,7 +197,7 @@ class Pacing:
         silent, left_ms = self._written.get(silent_id), (ends_at - now) * 1000
         if silent is None or left_ms > silent.session_timeout_ms / 2:
             return interval
-        # The session may have ended in a turn that is not yet decided or written.
+        # The session may have ended in a turn that has not yet been decided or written.
         after_end_ms = max(0, int(left_ms)) + _AFTER_SESSION_END_MS
         return min(interval, after_end_ms + crc32(member_id.encode()) % _SPREAD_MS)
 

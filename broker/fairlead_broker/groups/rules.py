@@ -28,7 +28,7 @@ def check_principal(group: str, member_id: str, record: MemberRecord, principal:
 def check_member_epoch(record: MemberRecord, heartbeat: Heartbeat) -> None:
     """Check that a heartbeat has the member's epoch, is a join, or repeats a heartbeat whose reply was lost.
 
-    A member at the previous epoch that owns more than its current assignment has missed a revocation. Raises
+    If a member at the previous epoch owns more than its current assignment, it has missed a revocation. Raises
     `member_fenced`.
     """
     epoch = heartbeat.member_epoch
@@ -57,7 +57,7 @@ def has_released(partitions: Holding, record: MemberRecord, heartbeat: Heartbeat
 def is_free(
     place: Place, member_id: str, written_owners: Mapping[Place, str], granted: Mapping[Place, str]
 ) -> bool:
-    """Return whether the partition has no other owner, in the written records or by a grant of this turn.
+    """Return whether the partition has no other owner, either in the written records or through a grant of this turn.
 
     A release in this turn does not make the partition free, because a change may be written in portions, and each
     portion must be valid without the others.

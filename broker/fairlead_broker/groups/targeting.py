@@ -77,7 +77,7 @@ def compute_target(roster: Roster, group: GroupRecord, subscribed: SubscribedTop
 
 
 def preferred_assignor(members: Mapping[str, MemberRecord]) -> str:
-    """Return the assignor that most members request, the first by name in a tie, or `uniform` without any request."""
+    """Return the assignor that most members request, the first by name in a tie, or `uniform` if none is requested."""
     asked = Counter(record.assignor for record in members.values() if record.assignor is not None)
     return min(asked, key=lambda name: (-asked[name], name), default=UNIFORM)
 

@@ -156,8 +156,8 @@ class GroupTurn:
     def _of_now(self, record: MemberRecord, target: Holding) -> Holding:
         """Return a member's target without the topics that the member no longer consumes.
 
-        A member must not receive records of a topic that it no longer consumes. The next target removes the
-        member's partitions of topics outside its subscription.
+        A member must not receive records of a topic that it has stopped consuming. The next target removes the member's
+        partitions of topics outside its subscription.
         """
         names = self._subscribed.resolve(record.topics, record.topic_pattern)
         consumed = {self._subscribed.topics[name].topic_id for name in names}

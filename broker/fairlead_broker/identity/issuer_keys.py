@@ -13,9 +13,9 @@ from fairlead_broker.identity.jose import VerificationKey
 
 REFRESH_SECONDS: Final = 600.0
 ATTEMPT_SECONDS_MIN: Final = 10.0
-"""Minimum seconds between two fetches that unknown key ids cause."""
+"""Minimum seconds between two fetches that are caused by unknown key ids."""
 UNKNOWN_SECONDS: Final = 60.0
-"""Number of seconds during which an unknown key id causes no further fetch."""
+"""Number of seconds for which an unknown key id causes no further fetch."""
 UNKNOWN_MAX: Final = 1000
 HELD_SECONDS: Final = 86_400.0
 """Number of seconds that keys are valid after the last successful fetch."""

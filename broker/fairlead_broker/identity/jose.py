@@ -20,7 +20,7 @@ from fairlead_broker.credentials.claims import OLD_ALGORITHM_NAMES
 KEYS_MAX: Final = 100
 RSA_BITS_MIN: Final = 2048
 RSA_BITS_MAX: Final = 8192
-"""Maximum size of an RSA key in bits. With a larger key, the check of a signature takes milliseconds."""
+"""Maximum size of an RSA key in bits. With a larger key, verifying a signature takes milliseconds."""
 _PUBLIC: Final[Mapping[str, tuple[str, ...]]] = {
     "RSA": ("n", "e"),
     "EC": ("crv", "x", "y"),

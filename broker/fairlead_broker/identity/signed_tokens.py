@@ -49,7 +49,7 @@ class SignedTokens:
         wanted: Callable[[str, str | None], asyncio.Task[None] | None],
         clock: Clock,
     ) -> None:
-        """`issuers`: keys by the name of the issuer. `wanted` returns a fetch that may find an unknown key."""
+        """`issuers`: keys by the name of the issuer. `wanted` returns the task of a fetch that may find a key."""
         self.issuers = issuers
         self._by_claim = {keys.rules.issuer: keys for keys in issuers.values()}
         self._wanted = wanted
@@ -79,7 +79,7 @@ class SignedTokens:
         return UNKNOWN_ISSUER if keys is None else keys.rules.name
 
     def caller(self, text: str, valid_after_us: int, *, waited: bool) -> Caller:
-        """Return the caller of a token. Raises `unauthenticated`, `throttled`, or `CallerPending` for a call.
+        """Return the caller of a token. Raises `unauthenticated`, `throttled`, or `CallerPending` if a wait is needed.
 
         `waited`: whether the request has already waited. A request waits at most once.
         """

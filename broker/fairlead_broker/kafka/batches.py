@@ -1,9 +1,9 @@
 """Kafka's record batches (format 2) from and to Fairlead's: one Kafka batch is one Fairlead batch, in both directions.
 
-The produce and the fetch of the Kafka listener call this module for each batch, on the loop or in a thread. The records
+Produce and fetch calls of the Kafka listener call this module for each batch, on the loop or in a thread. The records
 are translated by the native distribution `fairlead-kafka-records`, directly between Kafka's bytes and the buffers of
 the Arrow message. This module must not know topics, limits of topics or connections: `validate_produced` checks the
-batches that come from here as it checks all others.
+batches that this module returns in the same way as all others.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from fairlead_broker.kafka.codecs import (
 )
 
 ON_LOOP_BYTES_MAX: Final = 2 << 20
-"""Maximum size of a batch without compression that is translated on the event loop, in less than a millisecond."""
+"""Maximum uncompressed size of a batch that is translated on the event loop, in less than a millisecond."""
 KAFKA_HEADER_BYTES: Final = 61
 MAGIC: Final = 2
-"""Format of Kafka's batches that every client since Kafka 0.11 writes."""
+"""Format of Kafka's record batches, which every client since Kafka 0.11 writes."""
 
 # Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base timestamp, max timestamp, producer
 # id, producer epoch, base sequence, record count.
@@ -83,12 +83,12 @@ _SENT_CODECS: Final = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, C
 _CODECS: Final = tuple(int(codec) for codec in KafkaCodec)
 _STORED_TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
 _HEADER_NAME_OFFSETS: Final = 25
-"""Index of the size of the offsets of header names among the places of all buffers."""
+"""Position of the size of the header-name offsets in the list of buffer locations."""
 _LAYOUT: Final = MessageLayout(memoryview(one_empty_record().serialize()))
 
 
 class KafkaHeader(msgspec.Struct, frozen=True, gc=False):
-    """Fields of the header of a Kafka batch, in the order of the bytes."""
+    """Fields in the header of a Kafka batch, in byte order."""
 
     base_offset: int
     length: int
@@ -106,7 +106,7 @@ class KafkaHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchRefusal(Exception):
-    """A batch of a client that cannot be translated; `error` is the name of one of Kafka's errors."""
+    """Raised for a client's batch that cannot be translated; `error` is the name of a Kafka error."""
 
     def __init__(self, error: str, detail: str) -> None:
         super().__init__(f"{error}: {detail}")
@@ -115,7 +115,7 @@ class BatchRefusal(Exception):
 
 
 def is_costly(batch: Buffer) -> bool:
-    """Return whether the translation of a client's batch takes so long that a thread must do it."""
+    """Return whether the translation of a client's batch takes so long that it must run in a thread."""
     if len(batch) > ON_LOOP_BYTES_MAX:
         return True
     return len(batch) > _CODEC_AT and bool(batch[_CODEC_AT] & _CODEC_MASK)
@@ -140,7 +140,7 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
             " allowed: a count of at least 1, and the count minus 1",
         )
     stored = _STORED_CODECS[codec]
-    # The message of records without compression is written after the room for the header, so that it is copied once.
+    # The message of uncompressed records is written after the room for the header, so that it is copied only once.
     message_at = 0 if stored else HEADER_BYTES
     packed, times = _arrow_message(kafka, records, now_us, message_at)
     message = memoryview(packed)[message_at:]
@@ -186,8 +186,8 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
 def to_kafka(batch: Buffer, *, zstd: bool = True) -> bytes | bytearray:
     """Return a stored Fairlead batch as a Kafka batch at the same offsets, with the same codec.
 
-    Without `zstd`, for clients that cannot read zstd, such a batch is not compressed. Raises the problems of
-    `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
+    If `zstd` is false, for clients that cannot read zstd, a batch with this codec is returned uncompressed. Raises the
+    problems of `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
     """
     view = memoryview(batch)
     header = read_header(view)
@@ -232,10 +232,10 @@ def empty(base_offset: int, last_offset: int, leader_epoch: int) -> bytes:
 def translate(
     parts: Iterable[Buffer], bytes_max: int, *, zstd: bool = True
 ) -> tuple[list[bytes | bytearray], int | None]:
-    """Translate stored batches until their Kafka batches have more than `bytes_max` bytes; the first is always kept.
+    """Translate stored batches until their Kafka batches exceed `bytes_max` bytes; the first is always kept.
 
-    Each part is a sequence of whole batches. Returns the Kafka batches, and the offset after the last of them, or None
-    without batches.
+    Each part is a sequence of whole batches. Returns the Kafka batches, and the offset after the last batch, or None if
+    there are no batches.
     """
     translated: list[bytes | bytearray] = []
     left, next_offset = bytes_max, None
@@ -299,7 +299,7 @@ def _decompressed(codec: KafkaCodec, records: memoryview, bytes_max: int) -> mem
 def _arrow_message(
     kafka: KafkaHeader, records: memoryview, now_us: int, room: int
 ) -> tuple[bytearray, tuple[int, int]]:
-    """Return the Arrow message of the records, after `room` zero bytes, and their smallest and largest timestamp."""
+    """Return the Arrow message of the records, after `room` zero bytes, and the smallest and largest timestamp."""
     rows = kafka.record_count
     body_at = room + _LAYOUT.prefix_bytes
     try:
@@ -319,7 +319,7 @@ def _arrow_message(
 
 
 def _records(view: memoryview, header: BatchHeader, room: int) -> tuple[bytearray, int]:
-    """Return the records of a stored batch, after `room` zero bytes, and the timestamp of the first."""
+    """Return the records of a stored batch, after `room` zero bytes, and the timestamp of the first record."""
     message = view[header.body_start : header.body_stop]
     if header.codec:
         message = decompress_body(message, header)
@@ -342,9 +342,9 @@ def _empty(header: BatchHeader) -> bytearray:
 
 
 def _control_batch(header: BatchHeader, marker: Marker) -> bytearray:
-    """Return the end of a transaction as Kafka's control batch, which has one record."""
+    """Return the marker of a transaction as Kafka's control batch, which has one record."""
     key, value = _CONTROL_KEY.pack(0, marker.kind), _CONTROL_VALUE.pack(0, 0)
-    # Attributes, timestamp delta, offset delta, key, value, no headers; lengths as zigzag numbers of one byte.
+    # Attributes, timestamp delta, offset delta, key, value, no headers; lengths are one-byte zigzag numbers.
     record = b"".join((bytes(3), bytes((2 * len(key),)), key, bytes((2 * len(value),)), value, bytes(1)))
     packed = bytearray(KAFKA_HEADER_BYTES) + bytes((2 * len(record),)) + record
     return _framed(packed, header, KafkaCodec.NONE, header.min_timestamp_us // 1000, _CONTROL, 1)
@@ -358,7 +358,7 @@ def _framed(
     attributes: int = 0,
     count: int | None = None,
 ) -> bytearray:
-    """Write Kafka's header before the records in `packed`, which has room for it."""
+    """Write Kafka's header in front of the records in `packed`, which has room for the header."""
     producer = header.producer_id, header.producer_epoch, header.base_sequence
     if header.producer_epoch > _EPOCH_MAX:
         # Readers of a transaction need the producer id to leave out an aborted transaction.
@@ -389,7 +389,7 @@ def _framed(
 
 
 def _sealed(packed: bytearray) -> bytearray:
-    """Write the checksum of a batch into it."""
+    """Write the checksum of a batch into its header."""
     _CRC.pack_into(packed, _CRC_AT, checksum(packed, _ATTRIBUTES_AT, len(packed)))
     return packed
 

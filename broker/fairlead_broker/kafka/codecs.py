@@ -1,7 +1,7 @@
-"""Compression of the records in Kafka's batches: what clients send, and what they accept.
+"""Compression of the records in Kafka's batches: the codecs that clients send, and the codecs that clients accept.
 
-`batches` calls this module. Records are opened with a limit, whatever their size claims. This module must not know the
-layout of batches or records.
+`batches` calls this module. Records are decompressed with a limit, whatever size they claim. This module must not know
+the layout of batches or records.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decompress(codec: KafkaCodec, data: memoryview, bytes_max: int) -> Buffer:
 
 
 def compress_lz4(data: memoryview) -> bytes:
-    """Return an LZ4 frame whose blocks do not depend on each other, since Java's clients refuse other frames."""
+    """Return an LZ4 frame with independent blocks, since Java clients refuse other frames."""
     parts = [_LZ4_HEAD]
     for at in range(0, len(data), _LZ4_BLOCK_BYTES):
         block = data[at : at + _LZ4_BLOCK_BYTES]
@@ -94,7 +94,7 @@ def compress_zstd(data: memoryview) -> bytes:
 
 
 def _from_snappy(data: memoryview, bytes_max: int) -> Buffer:
-    """Decompress one bare block, or the blocks of snappy-java's framing."""
+    """Decompress a single block without framing, or the blocks of snappy-java's framing."""
     if bytes(data[: len(_SNAPPY_JAVA)]) != _SNAPPY_JAVA:
         return _snappy_block(data, bytes_max)
     parts: list[Buffer] = []

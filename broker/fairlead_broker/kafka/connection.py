@@ -1,8 +1,8 @@
-"""One connection of a Kafka client: its requests, which run concurrently, and its responses, in order of requests.
+"""One connection of a Kafka client: requests run concurrently, and responses are sent in request order.
 
-`listener` creates a connection for each accepted socket. A connection reads no further while it has as many requests
-under way as are allowed, while the memory for requests is used up, or while its client does not read responses. This
-module must not depend on what requests mean.
+`listener` creates a connection for each accepted socket. A connection stops reading while it has the allowed number of
+requests in progress, while the memory for requests is used up, or while its client does not read responses. This module
+must not depend on the meaning of requests.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from fairlead_broker.kafka.protocol.frames import Frame, FrameReader
 from fairlead_broker.kafka.protocol.messages import UndecodableError
 
 REQUESTS_MAX: Final = 10
-"""Maximum number of requests under way on one connection; Kafka's brokers execute one at a time, and producers have at
-most five under way by default."""
+"""Maximum number of requests in progress on one connection; Kafka's producers send at most five at once by default."""
 LOOK_SECONDS_MIN: Final = 1.0
 """Minimum number of seconds between two checks of a connection's time limits."""
 
@@ -35,7 +34,7 @@ class Answer(Protocol):
     buffers: Sequence[bytes | bytearray | memoryview]
 
     def sent(self) -> None:
-        """Release what the response holds; called once, when the bytes are passed to the socket or dropped."""
+        """Release the resources of the response; called once, when the bytes are passed to the socket or dropped."""
 
 
 Serve = Callable[[Frame, Client], Awaitable[Answer | None]]
@@ -44,7 +43,7 @@ Serve = Callable[[Frame, Client], Awaitable[Answer | None]]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of one connection; the settings of the same names document the reasons of most."""
+    """Limits of one connection; most are explained at the settings of the same names."""
 
     request_body_bytes_max: int
     """Maximum size of a Produce request in bytes."""
@@ -54,7 +53,7 @@ class ConnectionLimits:
     first_request_seconds_max: float = 10.0
     """Maximum time until the first request of a connection is complete."""
     idle_seconds_max: float = 600.0
-    """Time without a request or a response after which a connection is closed: Kafka's `connections.max.idle.ms`."""
+    """Time after which a connection without a request or a response is closed: Kafka's `connections.max.idle.ms`."""
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class _UnderWay:
 
     task: asyncio.Task[Answer | None]
     reserved: int
-    """Number of bytes that the request holds in the budget."""
+    """Number of bytes that the request has reserved in the budget."""
 
 
 class Connection(asyncio.Protocol):
@@ -77,7 +76,7 @@ class Connection(asyncio.Protocol):
         opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
     ) -> None:
-        """`opened` is called with the new connection and returns whether it may stay open."""
+        """`opened` is called with the new connection and returns whether the connection may stay open."""
         self._serve = serve
         self._budget = budget
         self._limits = limits
@@ -94,18 +93,18 @@ class Connection(asyncio.Protocol):
         self._can_write = True
         self._is_reading = True
         self._is_ending = False
-        """Whether no further request is begun; the connection is closed after its last response."""
+        """Whether no further request is started; the connection is closed after its last response."""
         self._timer: asyncio.TimerHandle | None = None
         self._has_request = False
         self._moved_at = 0.0
         """Time of the last received bytes or sent response."""
         self._frame_since: float | None = None
-        """Time at which the incomplete request began to arrive; None without one."""
+        """Time at which the incomplete request began to arrive; None if there is none."""
 
     # -- events of the socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to read, unless the listener has too many connections."""
+        """Start to read, unless the listener has too many connections."""
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername") or ("", 0)
         self._client = Client(str(address[0]), int(address[1]))
@@ -117,13 +116,13 @@ class Connection(asyncio.Protocol):
         self._timer = loop.call_at(self._moved_at + self._limits.first_request_seconds_max, self._look)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes and begin the requests that are complete."""
+        """Take received bytes and start the requests that are complete."""
         self._moved_at = asyncio.get_running_loop().time()
         self._reader.feed(data)
         self._begin_requests()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the requests under way, whose responses cannot be sent."""
+        """Cancel the requests in progress, whose responses cannot be sent."""
         del exc
         self._is_ending = True
         if self._timer is not None:
@@ -138,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._closed(self)
 
     def pause_writing(self) -> None:
-        """Send no further response while the client does not read."""
+        """Send no more responses while the client does not read."""
         self._can_write = False
         self._set_timer(self._moved_at + self._limits.reader_stall_seconds_max)
         self._balance()
@@ -151,7 +150,7 @@ class Connection(asyncio.Protocol):
     # -- end
 
     def end(self) -> None:
-        """Begin no further request, and close the connection after the last response."""
+        """Start no further request, and close the connection after the last response."""
         self._is_ending = True
         self._balance()
         if not self._under_way:
@@ -189,7 +188,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _reserve(self, size: int) -> bool:
-        """Return whether the memory of the request that is arriving is reserved; otherwise wait for it."""
+        """Return whether the memory for the arriving request is reserved; if not, wait for the memory."""
         if self._reserved or size <= SMALL_FRAME_BYTES:
             return True
         if self._budget.take(size, self._begin_reserved):
@@ -199,7 +198,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def _begin_reserved(self) -> None:
-        """Continue with the request for which the memory is reserved now."""
+        """Continue with the request for which memory has now been reserved."""
         self._waits_for_memory = False
         self._reserved = self._reader.announced_bytes() or 0
         self._moved_at = asyncio.get_running_loop().time()
@@ -246,7 +245,7 @@ class Connection(asyncio.Protocol):
             self._begin_requests()
 
     def _drop(self, each: _UnderWay) -> None:
-        """Release what a request and its response hold, also if the request has yet to end."""
+        """Release the resources of a request and its response, even if the request has not ended yet."""
         self._budget.give_back(each.reserved)
         each.task.add_done_callback(_release)
 
@@ -269,7 +268,7 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _balance(self) -> None:
-        """Read from the socket if a further request may begin, and pause otherwise."""
+        """Read from the socket if another request may begin; otherwise stop reading."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -284,7 +283,7 @@ class Connection(asyncio.Protocol):
     # -- time limits
 
     def _deadline(self) -> float:
-        """Return the time at which the connection is closed unless it makes progress."""
+        """Return the time at which the connection is closed if it makes no progress."""
         limits, moved = self._limits, self._moved_at
         if not self._can_write:
             return moved + limits.reader_stall_seconds_max
@@ -297,7 +296,7 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = self._deadline()
-        # A connection that does not read has a request under way or waits for memory, and its client is not late.
+        # If a connection does not read because of a request in progress or a lack of memory, its client is not late.
         if loop.time() < deadline or (self._can_write and not self._may_begin):
             self._timer = loop.call_at(max(deadline, loop.time() + LOOK_SECONDS_MIN), self._look)
         elif self._can_write and self._under_way and self._frame_since is None:
@@ -309,7 +308,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _set_timer(self, when: float) -> None:
-        """Check the time limits at a time, if not earlier."""
+        """Check the time limits at the given time, or earlier."""
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
@@ -317,6 +316,6 @@ class Connection(asyncio.Protocol):
 
 
 def _release(task: asyncio.Task[Answer | None]) -> None:
-    """Release what the response of an ended request holds."""
+    """Release the resources of a response whose request has ended."""
     if not task.cancelled() and task.exception() is None and (answer := task.result()) is not None:
         answer.sent()

@@ -1,4 +1,4 @@
-"""Execution of requests: decodes each one, passes it to the family of its API, and encodes the response.
+"""Execution of requests: decodes each request, passes it to the family of its API, and encodes the response.
 
 `connection` calls `Dispatch.serve` for each frame. Unknown APIs and versions close the connection, except ApiVersions,
 which is answered in version 0 so that a client finds out which versions the listener answers (KIP-511).
@@ -39,7 +39,7 @@ class SentReply:
     release: Callable[[], None] | None = None
 
     def sent(self) -> None:
-        """Release what the response holds."""
+        """Release the resources of the response."""
         if self.release is not None:
             self.release()
 
@@ -67,7 +67,7 @@ class Dispatch:
     async def serve(self, frame: Frame, client: Client) -> SentReply | None:
         """Execute a request and return its response, or None for a request without response.
 
-        Raises UndecodableError, or CloseConnection if the connection must be closed.
+        Raises `UndecodableError`, or `CloseConnection` if the connection must be closed.
         """
         header, api = frame.header, frame.api
         if api is None:

@@ -1,7 +1,7 @@
 """Memory for the requests of all Kafka connections: a connection reserves the bytes of a large request before it reads.
 
 A reservation allocates nothing. While the budget is used up, connections wait in order of arrival and do not read, so
-that TCP slows their clients down; Kafka's protocol has no way to refuse a request that is not complete.
+that TCP slows down their clients; Kafka's protocol has no way to refuse an incomplete request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 SMALL_FRAME_BYTES: Final = 64 << 10
-"""Maximum number of bytes of a request that needs no reservation."""
+"""Maximum size of a request, in bytes, that needs no reservation."""
 
 
 class FrameBudget:

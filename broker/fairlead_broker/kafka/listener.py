@@ -1,6 +1,6 @@
 """The Kafka listener: accepted connections up to a limit, and an orderly stop.
 
-`wiring` starts the listener after the data listener. A further connection beyond the limit is closed at once.
+`wiring` starts the listener after the data listener. A connection beyond the limit is closed at once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class KafkaListener:
         self._server = await loop.create_server(self._connection, sock=self._listen())
 
     async def stop(self, timeout_seconds: float) -> None:
-        """Accept no further connection, and close each connection after the responses of its requests under way.
+        """Accept no more connections, and close each connection after the responses to its requests in progress.
 
-        After the time limit, connections are closed without these responses.
+        After the time limit, connections are closed without the remaining responses.
         """
         if self._server is not None:
             self._server.close()

@@ -3,11 +3,11 @@
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
 synced with the segment. A closed segment without a file of aborted transactions has none. The files are read at the
-first read of committed records, since most partitions have no such reader. A file with a wrong entry is written again
-from the markers in the segment. Layout: docs/reference/files.md.
+first read of committed records, since most partitions have no such reader. If an entry of a file is wrong, the file is
+written again from the markers in the segment. Layout: docs/reference/files.md.
 
-Readers of committed records receive whole batches without the batches of aborted transactions (rule 7.4.1). The bytes
-of the remaining batches are not copied. A read without aborted transactions costs one search in the index.
+Readers of committed records receive whole batches; the batches of aborted transactions are left out (rule 7.4.1). The
+bytes of the remaining batches are not copied. If no transaction was aborted, a read costs only one search in the index.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class AbortedIndex:
         return _transactions(rows[:count])
 
     def between(self, start: Offset, stop: Offset) -> list[AbortedTransaction] | None:
-        """Return the transactions that may have batches from `start` to below `stop`.
+        """Return the transactions that may have batches at or after `start` and below `stop`.
 
         Returns None if the files of closed segments must be loaded first.
         """
@@ -117,7 +117,7 @@ class AbortedIndex:
             self._loaded = not has_closed
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """Add a transaction whose marker is the last one of the log."""
+        """Add a transaction whose marker is the last marker of the log."""
         with self._loading:
             rows, count = self._view
             if count == len(rows):
@@ -133,12 +133,12 @@ class AbortedIndex:
             at = int(np.searchsorted(rows[:count, _MARKER], log_start)) if self._loaded else 0
             self._view = (rows[at:].copy(), count - at) if at else (rows, count)
             if not self._loaded:
-                # The transactions of the segment that was closed are read with those of earlier segments.
+                # The transactions of the closed segment are read together with those of earlier segments.
                 kept = [each for each in self.of_last() if each.marker_offset >= last_base]
                 self._view = _joined(_rows(()), kept)
 
     def drop_below(self, offset: Offset) -> None:
-        """Drop the transactions whose markers are below an offset, since their batches are gone."""
+        """Drop the transactions whose markers are below an offset, since their batches have been deleted."""
         with self._loading:
             rows, count = self._view
             at = int(np.searchsorted(rows[:count, _MARKER], offset)) if self._loaded else 0

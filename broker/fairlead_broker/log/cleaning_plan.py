@@ -1,8 +1,8 @@
-"""Plan a round of cleaning for one log: is it due, which segments it reads, and which facts it needs.
+"""Plan a cleaning round for one log: whether a round is due, which segments it reads, and which facts it needs.
 
 The runtime calls this module in a disk thread, since the age of segments is read from their files. The rules are in
-`compaction/cleanable.py`. The module must not know which replica leads or which limits the cluster has: offsets and
-the time are arguments.
+`compaction/cleanable.py`. The module must not know which replica is the leader or which limits the cluster has: offsets
+and the time are arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MILLISECOND_US: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlannedRound:
-    """A cleanable range, and whether its round is due."""
+    """A cleanable range, and whether its cleaning round is due."""
 
     range: CleanableRange
     due: Due | None
@@ -56,8 +56,8 @@ def rules_of(config: TopicConfig) -> CleaningRules:
 def plan_round(log: PartitionLog, stable_offset: Offset, now_us: TimestampUs) -> PlannedRound:
     """Return the cleanable range of a log and whether a round is due. Raises `StorageFailed`.
 
-    `stable_offset`: offset below which every record is committed and every transaction ended, by what this replica
-    knows.
+    `stable_offset`: offset below which, as far as this replica knows, every record is committed and every transaction
+    has ended.
     """
     rules, state, generation = rules_of(log.config), log.cleaning, log.generation
     limit = min(stable_offset, log.synced_offset, *(each.first_offset for each in log.damaged))

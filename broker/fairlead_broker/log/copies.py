@@ -1,8 +1,8 @@
 """Check every byte of batches that another replica has stamped, and group the batches by leader epoch.
 
-`partition_log` appends the checked batches unchanged. Every batch is checked before the first byte is written, so
-that a follower never stores a batch that it could not serve. The module must not know about Arrow: the leader has
-validated the contents of a body.
+`partition_log` appends the verified batches unchanged. Every batch is checked before the first byte is written, so that
+a follower never stores a batch that it could not serve. The module must not know about Arrow: the leader has validated
+the contents of a body.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def read_copies(
 ) -> list[EpochRun]:
     """Check fetched batches that continue a log, and return them grouped by leader epoch.
 
-    Raises `BadCopy` unless both checksums of each batch are correct, each batch begins at the end of the log or
-    of the previous batch, and leader epochs never decrease, starting from the log's `highest` epoch. A leader
-    epoch must not exceed the sender's `leader_epoch` either: after a change of leadership, the sender may have
-    truncated its log and appended other batches, which could not be detected later.
+    Raises `BadCopy` unless both checksums of each batch are correct, each batch begins at the end of the log or of the
+    previous batch, and leader epochs never decrease, starting from the log's `highest` epoch. A leader epoch must not
+    exceed the sender's `leader_epoch` either: after a change of leadership, the sender may have truncated its log and
+    appended other batches, which could not be detected later.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)

@@ -329,8 +329,8 @@ class LogDirectory:
     def close(self, clean: bool) -> None:
         """Close all partitions and release the lock.
 
-        If `clean` is set, the call first syncs all unsynced bytes, writes the checkpoint, and then writes the
-        marker of a clean stop. Without the clean marker, the next start runs the recovery. Raises the first failure
+        If `clean` is set, the call first syncs all unsynced bytes, writes the checkpoint, and then writes the marker of
+        a clean stop. Without the marker of a clean stop, the next start runs the recovery. Raises the first failure
         after everything is closed.
         """
         try:
@@ -492,7 +492,7 @@ class LogDirectory:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
-            return  # The folder is not empty or no longer exists.
+            return  # The folder is not empty, or no longer exists.
         self._storage.sync_folder(folder.parent)
 
     def _free_name(self, path: Path) -> Path:
@@ -521,7 +521,7 @@ def _is_partition(name: str) -> bool:
 
 
 def _key_of(folder: Path) -> TopicIdPartition:
-    """Return the partition that a dropped folder belonged to."""
+    """Return the partition to which a dropped folder belonged."""
     return TopicIdPartition(TopicId(folder.parent.name), PartitionIndex(int(folder.name.partition(".")[0])))
 
 

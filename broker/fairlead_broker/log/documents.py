@@ -43,11 +43,11 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     directory_id: str
     last_broker_epoch: int = 0
-    """Newest incarnation of the broker that led or fetched with this directory, stored before the incarnation first
-    leads or fetches.
+    """Newest incarnation of the broker that led or fetched with this directory; it is stored before the incarnation
+    first leads or fetches.
     """
     intact_since: int | None = None
-    """Oldest incarnation since which every restart kept every written byte, synced or not, or None if unknown."""
+    """Oldest incarnation since which every restart has kept every written byte, synced or not; None if unknown."""
     residence: str | None = None
     """Boot id of the kernel whose page cache contains the last unsynced bytes, and the id of the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
@@ -65,7 +65,7 @@ class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     """Offset below which every record is synced."""
     damaged: tuple[DamagedRange, ...] = ()
     cleaning: CleaningState | None = None
-    """Facts about the cleaning of the log, or None if it was never cleaned."""
+    """Facts about the cleaning of the log, or None if the log was never cleaned."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ class StaleLeaderEpoch(LogError):
 
 
 class SegmentReplaced(LogError):
-    """Another segment has taken the names of this segment's files. The log has the other segment in its list."""
+    """Another segment has taken over the file names of this segment. The other segment is in the log's list."""
 
 
 class LogClosed(LogError):

@@ -1,8 +1,8 @@
-"""Computes the digest over the newest records of all keys of a log, which cleaning does not change.
+"""Computes the digest of the newest record of each key in a log; cleaning does not change this digest.
 
 Replicas of a compacted topic clean their logs at different times, so their bytes differ. The newest record of each key
-stays with its offset, time, value and headers, so replicas have equal digests at any time. `runtime` calls this module
-from a disk thread. The module must not know about replicas or callers.
+keeps its offset, time, value and headers, so replicas have equal digests at any time. `runtime` calls this module from
+a disk thread. The module must not know about replicas or callers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.range_digest import DigestedRange
 
 MAP_BYTES_MAX: Final = 256 << 20
-"""Memory for the hashes of keys, 6.2 million keys."""
+"""Memory for the hashes of keys, enough for 6.2 million keys."""
 _READ_BYTES: Final = 1 << 20
 _MODULUS: Final = 1 << 128
 _DIGEST_BYTES: Final = 16
@@ -36,7 +36,7 @@ _NO_VALUE: Final = _LENGTH.pack(-1)
 
 
 class TooManyKeys(Exception):
-    """The keys of a log do not fit the memory for their hashes."""
+    """The memory for the hashes is too small for the keys of a log."""
 
 
 def digest_newest(log: PartitionLog, first_offset: Offset, end_offset: Offset, seed: bytes) -> DigestedRange:
@@ -99,7 +99,7 @@ def _has_records(header: BatchHeader) -> bool:
 
 
 def _sum_of(window: Window, newest: np.ndarray[Any, np.dtype[np.int64]]) -> int:
-    """Return the sum over the records of a window that are the newest of their keys."""
+    """Return the sum over the records of a window that are the newest records of their keys."""
     rows = np.flatnonzero(np.isin(window.offsets, newest, assume_unique=True)).tolist()
     keys, values, times, headers = window.columns.columns
     total = 0

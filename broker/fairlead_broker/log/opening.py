@@ -73,7 +73,7 @@ class _Opening:
         self._synced = synced
         self._durable = durable
         self._names: frozenset[str] = frozenset()
-        """Names of the files in the folder, as listed last."""
+        """Names of the files in the folder, as last listed."""
 
     def run(self, health: DirectoryHealth) -> PartitionLog:
         log_start = self._checkpoint.log_start if self._checkpoint else Offset(0)
@@ -138,7 +138,7 @@ class _Opening:
             return
         while True:
             # Another thread may be opening another partition of the topic, and may have created the topic's folder
-            # without having synced it, so the folder's name is synced here in any case.
+            # without syncing it yet, so the folder's name is synced here in any case.
             self._storage.make_folder(topic)
             try:
                 self._storage.sync_folder(topic.parent)
@@ -191,7 +191,7 @@ def _is_segment(name: str, suffix: str | tuple[str, ...]) -> bool:
 
 
 def _epochs_from(segments: Sequence[Segment], known: Sequence[EpochStart]) -> list[EpochStart]:
-    """Return the known epochs and the epochs of later batches. Other epochs without batches are left out."""
+    """Return the known epochs and the epochs of later batches. Other epochs that have no batches are left out."""
     entries = list(known)
     start = entries[-1].start_offset if entries else Offset(0)
     for epoch, base_offset in _epochs_of_batches(segments, start):

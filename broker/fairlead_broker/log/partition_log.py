@@ -1,10 +1,10 @@
 """The log of one partition: append, sync, read and truncate, and the offsets that these operations have reached.
 
-`runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread
-appends at a time. Any number of reads may run during an append and return only published bytes, which are
-published after the write; a sync may run during appends and reads. The log must not know about replication, high
-watermark rules or time: the offset limit of readers and the time are arguments. This code is in one file because
-append, sync (`SyncPoint`), truncation and reset share these offsets:
+`runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
+time. Any number of reads may run during an append and return only published bytes, which are published after the write;
+a sync may run during appends and reads. The log must not know about replication, rules for the high watermark, or time:
+the offset limit of readers and the time are arguments. This code is in one file because append, sync (`SyncPoint`),
+truncation and reset share these offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """
@@ -71,7 +71,7 @@ class SyncPoint:
     files: tuple[File, ...]
 
     def forget_files(self) -> None:
-        """Release the files of closed segments once their bytes are written out."""
+        """Release the files of closed segments once their bytes are written to the disk."""
         for segment in self.segments:
             # This sync did not write out the index files of a segment that was closed during the sync.
             segment.forget_files(self.files)
@@ -108,7 +108,7 @@ class PartitionLog(ReadableLog):
     ) -> None:
         super().__init__(folder, segments, writer.segment.next_offset, epochs)
         self.producers = producers
-        """State of the producers at the end of the log."""
+        """Producer state at the end of the log."""
         self.recovery_report = report
         """Findings of the recovery that ran when the log was opened."""
         self.checkpoint_high_watermark = Offset(0)
@@ -221,7 +221,7 @@ class PartitionLog(ReadableLog):
         *,
         may_cut: bool = False,
     ) -> None:
-        """Append whole batches from the leader of an epoch unchanged, with the epochs from the batch headers.
+        """Append whole batches from the leader of an epoch unchanged, with the epochs in the batch headers.
 
         `may_cut`: whether the log may first be cut to the base offset of the first batch, which the leader has merged
         with earlier batches.
@@ -240,7 +240,7 @@ class PartitionLog(ReadableLog):
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
                 self.append(run.batches)
             if cut:
-                # What was reported as synced before is synced again.
+                # Bytes that were already reported as synced are synced again.
                 self.sync()
             if start > self._log_start:
                 # The bytes are synced first: after a crash, a recovery point within unsynced bytes would be
@@ -250,9 +250,9 @@ class PartitionLog(ReadableLog):
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _cut_to_merged(self, data: memoryview) -> bool:
-        """Cut the log durably if it ends inside the first batch in `data`. Returns whether it was cut.
+        """Cut the log durably if it ends inside the first batch in `data`. Returns whether the log was cut.
 
-        Raises `LogCut` if the log has no batch that ends where the leader's begins.
+        Raises `LogCut` if no batch of the log ends where the leader's batch begins.
         """
         base, last = first_offsets(data)
         end = self._end
@@ -276,12 +276,12 @@ class PartitionLog(ReadableLog):
         return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
-        """Move the log's end forward to an offset durably, by starting a new segment there.
+        """Durably move the log's end forward to an offset, by starting a new segment there.
 
         Records between the old end and the offset are lost. A follower skips records whose loss its leader has
-        accepted: readers of the follower skip them as well, and their offsets are not assigned again.
-        `lost_epochs`: epochs of the lost records, as in the leader's list. Raises `Shortage`, after which the log
-        is unchanged, or `StorageFailed`.
+        accepted: the follower's readers also skip them, and their offsets are not assigned again. `lost_epochs`: epochs
+        of the lost records, as in the leader's list. Raises `Shortage`, after which the log is unchanged, or
+        `StorageFailed`.
         """
         with self._write_lock:
             self._check_writable()
@@ -316,7 +316,7 @@ class PartitionLog(ReadableLog):
             return self._writer.is_due(now_us) and self.roll()
 
     def roll(self) -> bool:
-        """Close the last segment, so that it can be cleaned. Returns False if it has no batch."""
+        """Close the last segment, so that it can be cleaned. Returns False if the segment has no batch."""
         with self._write_lock:
             self._check_writable()
             if not self._writer.segment.size:
@@ -379,7 +379,7 @@ class PartitionLog(ReadableLog):
         return self._stored.file
 
     def note_synced(self, point: SyncPoint) -> None:
-        """Change the stored synced offset to the end of `point`, which a sync of the whole volume has covered.
+        """Change the stored synced offset to the end of `point`, which a sync of the whole volume has made durable.
 
         The caller writes `synced_offsets` before it calls `mark_synced`.
         """
@@ -521,7 +521,7 @@ class PartitionLog(ReadableLog):
         """Remove the files of dropped segments whose removal is due.
 
         Readers may use a dropped segment until its files are removed. Appends may run during the removal, since the
-        file system needs a long time to remove a full segment.
+        file system may need a long time to remove a full segment.
         """
         with self._health:
             self._dropped.remove_due(now_us)
@@ -533,10 +533,10 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ cleaning
 
     def swap(self, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
-        """Replace a group of segments by the cleaned segment whose files are written and synced, durably.
+        """Durably replace a group of segments with the cleaned segment, whose files are written and synced.
 
-        Readers may use the old segments until `release_us`. Returns False, and drops the cleaned files, if the log has
-        been cut since `generation`, or no longer has all of these segments. Raises `StorageFailed` or `Shortage`.
+        Readers may use the old segments until `release_us`. Returns False, and removes the cleaned files, if the log
+        has been cut since `generation`, or no longer has all of these segments. Raises `StorageFailed` or `Shortage`.
         """
         with self._write_lock:
             self._check_writable()
@@ -552,7 +552,7 @@ class PartitionLog(ReadableLog):
                     begin_swap(self._storage, self.folder, first)
                     finish_swap(self._storage, self.folder, first, [each.base_offset for each in old[1:]])
                 except OSError as error:
-                    # The next start decides which of the two segments counts.
+                    # The next start decides which of the two segments takes effect.
                     message = (
                         f"{self.folder}: cannot replace segment {group.base_offsets[0]}: {error.strerror}"
                     )
@@ -565,7 +565,7 @@ class PartitionLog(ReadableLog):
             return True
 
     def stable_offset(self) -> Offset:
-        """Return the offset below which all records are committed and all transactions ended, as this replica knows."""
+        """Return the offset below which all records are committed and all transactions ended, as far as known here."""
         with self._write_lock:
             transactions = self.producers.state.transactions
             return transactions.stable_offset(self.checkpoint_high_watermark, self._log_start)
@@ -577,8 +577,9 @@ class PartitionLog(ReadableLog):
     def remembered_batches(self) -> tuple[list[Offset], list[Offset], list[tuple[int, int]]]:
         """Return the batches and markers to which the producer state refers, and which cleaning must therefore keep.
 
-        The lists are the base offsets of the last batches of producers that are not transactional, the base offsets of
-        batches with an idempotency key, and the producer id and epoch of the last markers of transactional producers.
+        The lists contain the base offsets of the last batches of producers that are not transactional, the base offsets
+        of batches with an idempotency key, and the producer id and epoch of the last markers of transactional
+        producers.
         """
         with self._write_lock:
             producers, keys = self.producers.state.producers, self.producers.state.keys
@@ -592,7 +593,7 @@ class PartitionLog(ReadableLog):
             return batches, [entry.base_offset for entry in keys.values()], [(int(a), b) for a, b in markers]
 
     def note_removed(self, removed_to: Offset) -> None:
-        """Record durably that tombstones and markers below an offset may be missing, before they go.
+        """Durably record that tombstones and markers below an offset may be missing, before they are removed.
 
         Raises `Shortage` or `StorageFailed`.
         """
@@ -627,7 +628,7 @@ class PartitionLog(ReadableLog):
             )
 
     def drop_cleaned(self) -> None:
-        """Remove the files of a segment that a failed round has left, which may be large. Raises `StorageFailed`."""
+        """Remove the files left by a failed round, which may be large. Raises `StorageFailed`."""
         with self._write_lock:
             self._check_open()
             try:
@@ -681,9 +682,9 @@ class PartitionLog(ReadableLog):
     def _roll(self, unpublished: Sequence[StampedBatch] = (), base_offset: Offset | None = None) -> None:
         """Start a new segment at or beyond the log's end. `unpublished`: batches already written beyond the log's end.
 
-        Unless durability is `replicated`, sync the old segment first. Without a sync of the old segment, a power
+        Unless durability is `replicated`, the old segment is synced first. Without a sync of the old segment, a power
         failure could keep the new segment and lose the end of the old segment, which would look like damage. With
-        `replicated`, no append must wait for the sync of up to a GiB of unsynced log.
+        `replicated`, an append must never wait for the sync of an unsynced log of up to a GiB.
         """
         old = self._writer
         # The file of aborted transactions is written before the segment is closed: once a sync covers the segment, the

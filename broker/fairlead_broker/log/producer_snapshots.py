@@ -78,7 +78,7 @@ class LoggedProducers:
         log_start: Offset,
         high_watermark: Offset,
     ) -> None:
-        """Apply appended batches, and save the state for each segment that was created for them."""
+        """Apply appended batches, and save the state for each segment that was created for the batches."""
         self._high_watermark = high_watermark
         if not rolled:
             self._replay(batches)

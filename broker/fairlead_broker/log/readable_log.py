@@ -152,8 +152,8 @@ class ReadableLog:
                     if stale is not None:
                         self.note_damage([stale])
                 return found
-            # No batch was found at an offset where a batch is expected: a batch extends to the limit or beyond it, or
-            # has an incorrect last offset.
+            # No batch was found at an offset where one is expected: a batch extends to the limit or beyond, or has an
+            # incorrect last offset.
             damage = segment.first_damage(start)
             if damage is None or not self.note_damage([damage]):
                 if limit >= min(offset_limit, self._end) and skip_accepted(self.damaged, limit) == limit:
@@ -202,7 +202,7 @@ class ReadableLog:
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
         """Make reads skip a damaged range, durably. Returns False if no damaged range has exactly these offsets.
 
-        Accepting the same range again returns True. If the call raises `Shortage` or `StorageFailed`, no loss is
+        Accepting the same range again returns True. If the call raises `Shortage` or `StorageFailed`, the loss is not
         accepted.
         """
         accepted = DamagedRange(first_offset, next_good_offset, accepted=True)
@@ -225,7 +225,7 @@ class ReadableLog:
     # ------------------------------------------------------------------------------------------ inside
 
     def _wait_for_swap(self) -> None:
-        """Wait until the list of segments no longer has segments that another one replaces."""
+        """Wait until the list of segments contains no replaced segments."""
 
     def _end_at(self, end: Offset, damaged: Sequence[DamagedRange]) -> None:
         """Publish the damaged ranges before the new end of the log, so that every read skips an accepted loss."""
@@ -255,7 +255,7 @@ class ReadableLog:
     def _first_stale(self, found: LogRead, segment: Segment | None) -> EpochStart | None:
         """Return the first offset whose batch has an earlier leader epoch than the list names, and the listed epoch.
 
-        A lost write may leave an older batch at an offset. Within a read, an older batch that a lost write left has an
+        A lost write may leave an older batch at an offset. Within a read, an older batch left by a lost write has an
         earlier epoch than the batch before it. The first batch of a read and the first batch of an epoch are compared
         with the list. The first batch of an epoch is rarely within a read, so it is read from the segment. If no
         segment is given, the start of the epoch is returned unchecked.

@@ -1,7 +1,7 @@
 """Determine the state of a partition's log after a stop: the end of the log, and the truncated and damaged ranges.
 
-`opening` calls this module. Every batch below the recovery point was synced and is trusted. Every batch past the
-recovery point is read, and both checksums of the batch are checked. Cases:
+`opening` calls this module. Every batch below the recovery point was synced and is trusted. Every batch after the
+recovery point is read, and both of its checksums are verified. Cases:
 
   no good batch after damage               a torn tail: cut, and reported
   good batch after damage, `replicated`    unsynced bytes, not guaranteed by one replica: cut there, and reported
@@ -59,7 +59,7 @@ class RecoveryReport:
     """Findings of the recovery of one partition."""
 
     scanned_bytes: int = 0
-    """Bytes whose checksums were checked; 0 after an orderly stop."""
+    """Bytes whose checksums were verified; 0 after an orderly stop."""
     cuts: list[Cut] = field(default_factory=list)
     damaged: list[DamagedRange] = field(default_factory=list)
     """Newly found damaged ranges. Damaged ranges that were already known are in the checkpoint."""

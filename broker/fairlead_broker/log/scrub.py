@@ -1,7 +1,7 @@
 """A walk over one segment that verifies every checksum, about 1 MiB at a time.
 
-In rare cases, bytes on a disk change without a write. Without a scrub, the damage would be detected only when a
-reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log records the
+In rare cases, bytes on a disk change without having been written. Without a scrub, the damage would be detected only
+when a reader reads the damaged batch. The scrub of `runtime` calls this module from a disk thread. The log records the
 damage and no longer serves the damaged range. The module must not know when or how fast the walk runs.
 """
 

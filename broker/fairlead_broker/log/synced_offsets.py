@@ -1,8 +1,8 @@
 """The synced offset of every partition, which each sync stores before the synced batches may be acknowledged.
 
-`directory` owns the file, `partition_log` raises and lowers the offset of its partition, and `recovery` never
-mistakes a bad batch below the offset for a torn tail. The checkpoint alone is too old: after the process was
-killed, the batches that were synced since the last checkpoint look like the rest of an interrupted write.
+`directory` owns the file, `partition_log` raises and lowers the offset of its partition, and `recovery` never mistakes
+a bad batch below the offset for a torn tail. The checkpoint alone is too old: after the process was killed, the batches
+that were synced since the last checkpoint look like the rest of an interrupted write.
 
 A raised offset is written but not synced, because a second sync would double the cost of each acknowledgement.
 Killing the process loses no written bytes. After a power failure, the file may have older offsets, which are also
@@ -110,7 +110,7 @@ class SyncedOffsets:
             self.write(durably=True)
 
     def place_of(self, key: TopicIdPartition) -> int:
-        """Return the position of a partition's entry, which is added if it is missing."""
+        """Return the position of a partition's entry; add the entry if it is missing."""
         with self._lock:
             place = self._places.get(key)
             if place is None:

@@ -1,7 +1,7 @@
 """Sync many partitions: in parallel if they are few, otherwise with one call for the whole volume.
 
-The sync rounds of `runtime` call this module from their own thread. Measured with 500 dirty files: 170-190 ms
-with sequential `fsync` calls, 50 ms with 8 threads, 8 ms with one `syncfs`.
+The sync rounds of `runtime` call this module from their own thread. Measured with 500 dirty files: 170-190 ms with
+sequential `fsync` calls, 50 ms with 8 threads, 8 ms with a single `syncfs`.
 """
 
 from __future__ import annotations

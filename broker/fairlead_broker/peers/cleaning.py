@@ -1,4 +1,4 @@
-"""Message with which a leader requests the state of the cleaning of a replica, or a round of cleaning.
+"""Message with which a leader requests the cleaning state of a replica, or a cleaning round.
 
 The answer is a `ReplicaCleaning`. The messages are encoded by `messages`.
 """
@@ -9,7 +9,7 @@ from fairlead_broker.peers.messages import PeerPartition
 
 
 class CleaningRequest(PeerPartition, frozen=True, kw_only=True):
-    """Request to a replica for the state of its cleaning."""
+    """Request to a replica for its cleaning state."""
 
     begin: bool = False
-    """Whether the replica closes its last segment and begins a round as soon as possible."""
+    """Whether the replica must close its last segment and begin a round as soon as possible."""

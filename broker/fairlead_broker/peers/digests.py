@@ -23,7 +23,7 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     max_bytes: Count
     """Maximum number of bytes to read. The range ends at the end of a batch, and the first batch is always included."""
     newest: bool = False
-    """Whether only the newest record of each key counts. The whole range is read then."""
+    """Whether only the newest record of each key counts. The whole range is then read."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,4 +41,4 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     """First damaged offset; None if no damage was found."""
     detail: str | None = None
     cleaned_offset: Offset = Offset(0)
-    """Offset below which the replica of a compacted topic was cleaned, and may have other bytes than other replicas."""
+    """Offset below which the replica of a compacted topic was cleaned, and may differ from other replicas."""

@@ -277,13 +277,13 @@ class Peers:
         return messages.decode(VotersAnswer, answer.body).partitions
 
     async def digest(self, broker: BrokerId, request: DigestRequest) -> RangeDigest:
-        """Request the checksum over a range of a broker's copy. Raises like `replica_fetch`."""
+        """Request the checksum of a range of a broker's copy. Raises like `replica_fetch`."""
         seconds_max = NEWEST_SECONDS_MAX if request.newest else DIGEST_SECONDS_MAX
         answer = await self._post(broker, DIGEST_PATH, messages.encode(request), seconds_max)
         return messages.decode(RangeDigest, answer.body)
 
     async def cleaning(self, broker: BrokerId, request: CleaningRequest) -> ReplicaCleaning:
-        """Request the state of a replica's cleaning, or a round. Raises like `replica_fetch`."""
+        """Request the state of a replica's cleaning, or a cleaning round. Raises like `replica_fetch`."""
         answer = await self._post(broker, CLEANING_PATH, messages.encode(request), DIGEST_SECONDS_MAX)
         return messages.decode(ReplicaCleaning, answer.body)
 
@@ -403,7 +403,7 @@ def problem_of(answer: PeerAnswer) -> ProblemError:
 
 
 async def _close_later(clients: Iterable[pyreqwest.client.Client | None]) -> None:
-    """Close clients when their calls have had time to end, or at once if cancelled."""
+    """Close clients once their calls have had time to end, or immediately after a cancellation."""
     try:
         await asyncio.sleep(RENEWED_SECONDS)  # noqa: TID251 - no event announces the last answer of a client
     finally:
@@ -439,10 +439,10 @@ def _client(tls: PeerTls | None) -> pyreqwest.client.Client:
 
 
 def tls_fault(authorities: bytes | None, identity: bytes | None) -> str | None:
-    """Return why TLS refuses authorities, or a key with its certificate; None if TLS accepts them.
+    """Return the reason why TLS refuses authorities, or a key with its certificate; None if TLS accepts them.
 
-    The TLS library of the calls to brokers is also that of the HTTP server, and refuses more than `cryptography` does,
-    such as unknown critical extensions.
+    Calls to brokers use the same TLS library as the HTTP server; it refuses more than `cryptography` does, such as
+    unknown critical extensions.
     """
     rest_before_exit()
     builder = pyreqwest.client.ClientBuilder().no_proxy()
@@ -464,8 +464,8 @@ def _unavailable(
 
     pyreqwest also raises ConnectTimeoutError when the whole request times out, regardless of its progress. Only a
     ConnectTimeoutError before the timeout of the request proves, like a refused connection, that no byte was sent. A
-    connection that broke before the answer and a connection that was never made can raise the same error; the error's
-    causes distinguish the two cases.
+    connection that broke before the answer and a connection that was never made can raise the same error; the causes of
+    the error distinguish the two cases.
     """
     causes = (error.details or {}).get("causes") or []
     reason = causes[-1]["message"] if causes else error.message

@@ -1,4 +1,4 @@
-"""Messages of the peer call for promises: questions about vacancies, and the answers of replicas (quorum Q6)."""
+"""Messages of the peer call for promises: requests about vacancies, and the answers of replicas (quorum Q6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairlead_broker.peers.messages import Count, PeerPartition
 
 
 class PromiseAsked(PeerPartition, frozen=True, kw_only=True):
-    """Question about one vacancy."""
+    """Request for a promise about one vacancy."""
 
     leader_epoch: LeaderEpoch
     """Leader epoch of the vacancy."""
@@ -24,7 +24,7 @@ class PromisesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromiseGiven(PeerPartition, frozen=True, kw_only=True):
-    """Promise of a replica to take no further part in leader epochs below that of the vacancy, with its log's end."""
+    """A replica's promise to take no further part in leader epochs below the vacancy's, with the end of its log."""
 
     broker_epoch: BrokerEpoch
     """Incarnation of the broker that answers."""
@@ -39,6 +39,6 @@ class PromiseGiven(PeerPartition, frozen=True, kw_only=True):
 
 
 class PromisesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Promises of the replicas that can give one."""
+    """Promises of all replicas that can give one."""
 
     promises: list[PromiseGiven]

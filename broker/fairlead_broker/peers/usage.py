@@ -27,7 +27,7 @@ class UseAnswer(msgspec.Struct, frozen=True, array_like=True):
     others: float
     """Amount that the other brokers use per second."""
     owes: bool
-    """Whether the cluster has admitted more than the limit, and the excess is not yet made up for."""
+    """Whether the cluster has admitted more than the limit, and the excess has not been compensated yet."""
 
 
 class UsageAnswer(msgspec.Struct, frozen=True, kw_only=True):

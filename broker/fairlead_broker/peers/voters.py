@@ -15,15 +15,15 @@ class VotersRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VoterState(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica of a partition with a write quorum, as its leader knows it (quorum Q18)."""
+    """A replica of a partition with a write quorum, as seen by the leader (quorum Q18)."""
 
     broker: BrokerId
     counted: Offset | None
     """Offset below which the records of the replica count, or None while the replica has not reported."""
     near: bool
-    """Whether the replica is a voter with every committed record, and had every record within the lag time."""
+    """Whether the replica is a voter with every committed record, and has had every record within the lag time."""
     entry_is_current: bool
-    """Whether the record names the incarnation of the replica that reports."""
+    """Whether the partition record names the incarnation in which the replica reports."""
 
 
 class PartitionVoters(PeerPartition, frozen=True, kw_only=True):

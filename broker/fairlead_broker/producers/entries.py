@@ -64,7 +64,7 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
         return None
 
     def followed_by(self, batch: StoredBatch, partition_time_us: int) -> ProducerEntry:
-        """Return the entry extended by a batch of the same epoch, which was appended at a partition time."""
+        """Return the entry extended by a batch of the same epoch that was appended at a given partition time."""
         batches = (*self.batches[-(BATCHES_MAX - 1) :], batch)
         return ProducerEntry(self.epoch, batches, partition_time_us, self.is_transactional)
 
@@ -84,6 +84,6 @@ class KeyEntry(msgspec.Struct, frozen=True, gc=False):
 def stored_batch(
     base_sequence: int, last_offset_delta: int, base_offset: int, append_time_us: int
 ) -> StoredBatch:
-    """Return the entry of a batch from the fields of its header."""
+    """Return the entry for a batch, built from the fields of its header."""
     last = advanced(base_sequence, last_offset_delta)
     return StoredBatch(Sequence(base_sequence), last, Offset(base_offset), TimestampUs(append_time_us))

@@ -61,7 +61,7 @@ class TimePassed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
-    """The log appended every batch with an `Append` effect since the last `Appended`, possibly with other batches."""
+    """The log appended every batch with an `Append` effect since the last `Appended`, possibly among other batches."""
 
     base_offsets: SequenceOf[Offset]
     """Base offsets of the appended batches, in the order of their `Append` effects."""

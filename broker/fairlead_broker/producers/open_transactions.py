@@ -39,7 +39,7 @@ class OpenTransactions:
         self.first_offsets[producer_id] = first_offset
 
     def ended(self, producer_id: ProducerId, marker_offset: Offset) -> None:
-        """Apply a marker, which has no effect if its producer has no open transaction."""
+        """Apply a marker; if its producer has no open transaction, the marker has no effect."""
         first = self.first_offsets.pop(producer_id, None)
         if first is not None:
             self._ending.append((marker_offset, first))

@@ -20,7 +20,7 @@ class UseByOthers:
     others: float
     """Amount that the other brokers admit per second."""
     owes: bool
-    """Whether the cluster has admitted more than the limit, and the excess is not yet made up for."""
+    """Whether the cluster has admitted more than the limit, and the excess has not been compensated yet."""
     at: float
 
 

@@ -1,6 +1,6 @@
-"""Side of a client: the scheme and base URL of its requests, which determine the broker addresses in its answers.
+"""The side of a client: the scheme and base URL of its requests, which determine the broker addresses in its answers.
 
-`server` determines the side of each request, and passes it to the broker that answers a forwarded request.
+`server` determines the side of each request, and passes it on to the broker that answers a forwarded request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class CallerSide:
     scheme: str
     """`http` or `https`."""
     called: str | None = None
-    """Base URL that an external client has called, perhaps through a proxy, or None for any other client."""
+    """Base URL to which an external client sent the request, perhaps through a proxy, or None for any other client."""
 
     @classmethod
     def of_text(cls, text: str) -> CallerSide:
@@ -27,7 +27,7 @@ class CallerSide:
 
     @property
     def text(self) -> str:
-        """Text that passes the side to the broker that answers the request."""
+        """Return the side as text, for the broker that answers the request."""
         return self.called or self.scheme
 
     def url_of(self, addresses: Addresses) -> str | None:

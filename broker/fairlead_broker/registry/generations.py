@@ -12,14 +12,14 @@ from fairlead_broker.registry.records import Replica
 
 
 def generation_in(replica: Replica, directory: str) -> int:
-    """Return the generation of a replica in a directory, which is 0 unless the partition record names the directory."""
+    """Return the generation of a replica in a directory; it is 0 unless the partition record names the directory."""
     return replica.generation if replica.directory == directory else 0
 
 
 def with_next_generation(
     replicas: tuple[Replica, ...], broker: BrokerId, directory: str | None
 ) -> tuple[Replica, ...]:
-    """Return the replicas with the next generation of a broker's replica, so that no earlier report of it counts.
+    """Return the replicas with the next generation for a broker's replica, so that no earlier report of it counts.
 
     `directory` is the replica's current directory, or None for the directory that the record names.
     """

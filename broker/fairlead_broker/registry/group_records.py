@@ -99,7 +99,7 @@ class OffsetsRecord(Record, frozen=True, kw_only=True):
 
 
 class ClassicGroupRecord(Record, frozen=True, kw_only=True):
-    """Value of `groups/<group>/classic`: a generation of a group of Kafka's classic protocol that has an assignment."""
+    """Value of `groups/<group>/classic`: a generation of a classic Kafka group that has an assignment."""
 
     generation: Count
     protocol_type: str

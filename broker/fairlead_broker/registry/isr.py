@@ -27,7 +27,7 @@ def with_isr(
     """Return the partition record with a changed isr or min_isr, and with the resulting elr.
 
     `leaving`: brokers that are removed from `replicas`. Stopping brokers that keep their replicas are not included,
-    since they join the elr. `quarantined`: brokers that distrust the bytes of their replica.
+    since they join the elr. `quarantined`: brokers that do not trust the bytes of their replica.
     """
     elr: tuple[InSync, ...] = ()
     if len(isr) < min_isr:
@@ -40,7 +40,7 @@ def with_isr(
 def taken_out(
     record: PartitionRecord, broker: BrokerId, directory: str | None = None
 ) -> PartitionRecord | None:
-    """Return the partition record without a broker that is about to drop its replica or distrusts the replica's bytes.
+    """Return the partition record without a broker that is about to drop its replica or distrusts its bytes.
 
     The broker is removed from isr, elr and leadership (protocol section 2), and its replica starts a new
     generation, so that no earlier report from the replica counts. `directory` is the replica's current directory.

@@ -452,5 +452,5 @@ def group_of(keys: Keys, key: str) -> str | None:
 
 
 def after_group(keys: Keys, group: str) -> str:
-    """Return a key between the last key of a group and the first key of the next group, for continuing a list."""
+    """Return a key between the last key of a group and the first key of the next group, to continue a list."""
     return GroupKeys(keys, group).prefix + LAST

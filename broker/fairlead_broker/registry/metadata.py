@@ -174,7 +174,7 @@ class ClusterMetadata:
         """Revision of the last change that has been applied."""
         self.metadata_revision = Revision(0)
         """Number that increases only when a record of the metadata changes. The number identifies one state of the
-        metadata, as an ETag must.
+        metadata, as an ETag requires.
         """
         self.cluster: Versioned[ClusterRecord] | None = None
         self.controller: Versioned[ControllerRecord] | None = None
@@ -193,8 +193,8 @@ class ClusterMetadata:
         """Keys of tokens, ACLs and quotas that this release cannot read. The effect of these records is unknown (rule
         Z11)."""
         self.security_revision = Revision(0)
-        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change: access decisions
-        cached at an earlier number are not used.
+        """Number that increases when tokens, ACLs, quotas or the cluster's configuration change; access decisions
+        cached at a lower number are not used.
         """
 
     @property

@@ -1,9 +1,8 @@
 """Rules about the records of partitions with a write quorum: members, promises, vacancies.
 
-The leader, the controller and the runtime use this module. N is the number of members, W the write quorum, and
-R = N - W + 1 the number of voters that must promise before a leader is appointed, so that every R voters include one
-with everything that W voters have stored. The module is pure. Quorum Q1 to Q19 are described in
-docs/explanation/quorum.md.
+The leader, the controller and the runtime use this module. N is the number of members, W the write quorum, and R = N -
+W + 1 the number of voters that must promise before a leader is appointed, so that any R voters include one with all the
+records that W voters have stored. The module is pure. Quorum Q1 to Q19 are described in docs/explanation/quorum.md.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ def majority(member_count: int) -> int:
 
 
 def write_quorum(wanted: int | None, member_count: int) -> int:
-    """Return the write quorum that a configured value means for a number of members; None is the default."""
+    """Return the write quorum that results from a configured value for a number of members; None means the default."""
     least = majority(member_count)
     return least if wanted is None else min(max(wanted, least), member_count)
 
 
 def members(record: PartitionRecord) -> tuple[BrokerId, ...]:
-    """Return the brokers that N counts: all replicas but the replicas that a reassignment is adding."""
+    """Return the brokers that count as members (N): all replicas except replicas that a reassignment is adding."""
     return tuple(each.broker for each in record.replicas if each.broker not in record.adding)
 
 
@@ -38,7 +37,7 @@ def promises_needed(record: PartitionRecord) -> int:
 
 
 def relied_on(record: PartitionRecord) -> tuple[InSync, ...]:
-    """Return the incarnations whose records the partition relies on: voters, or members of isr and elr."""
+    """Return the incarnations whose records the partition relies on: the voters, or the members of the isr and elr."""
     return (*record.isr, *record.elr) if record.quorum is None else record.quorum.voters
 
 
@@ -57,8 +56,8 @@ def without_voter(
 ) -> PartitionRecord | None:
     """Return the record without the vote of a broker that distrusts the bytes of its replica (quorum Q11).
 
-    The replica begins another generation, and a leader leaves a vacancy in the same write. Returns None if fewer than R
-    voters would remain; the broker must then keep every byte.
+    The replica starts a new generation; if the broker is the leader, the same write leaves a vacancy. Returns None if
+    fewer than R voters would remain; the broker must then keep every byte.
     """
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has voters"

@@ -32,7 +32,7 @@ VERSION: Final = 1
 _HEAD: Final = b'{"v":%d,' % VERSION
 """First bytes of every record that this release writes."""
 _UNKNOWN: Final = b'"unknown"'
-"""Name of the field for unknown fields, which a value in the store may have for another purpose."""
+"""Name of the field for unknown fields; a value in the store may use this name for another purpose."""
 
 ConfigScalar: TypeAlias = bool | int | float | str
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -93,7 +93,7 @@ class DurabilityState(StrEnum):
 
 
 class BrokerState(StrEnum):
-    """State of a broker, which determines the tasks that the broker takes part in."""
+    """State of a broker, which determines the tasks in which the broker takes part."""
 
     RUNNING = "running"
     DRAINING = "draining"
@@ -121,8 +121,8 @@ class Addresses(Entry, frozen=True, kw_only=True):
     peer_scheme: str = "http"
     """Scheme of the peer listener: `http` or `https`."""
     external: str | None = None
-    """Base URL for external clients. The URL is empty if these clients keep using the address that they called, and
-    None without an external listener.
+    """Base URL for external clients. The URL is empty if these clients keep using the address to which they connected,
+    and None without an external listener.
     """
     kafka: str | None = None
     """Address for clients of Kafka's protocol, or None if the broker serves none."""
@@ -287,7 +287,7 @@ class Quorum(Entry, frozen=True, kw_only=True):
     voters: tuple[InSync, ...]
     """Incarnations that have lost nothing that they reported since their entry was written. A slow voter stays one."""
     log_start: Count = 0
-    """Greatest log start that the voters reported at the last appointment (quorum Q16)."""
+    """Highest log start that voters reported at the last appointment (quorum Q16)."""
 
 
 class PartitionRecord(Record, frozen=True, kw_only=True):
@@ -316,7 +316,8 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     """Whether a replica outside isr and elr may be elected (`unclean.leader.election.enable` of the topic)."""
     restored: bool = False
     """Whether the record comes from a backup of the store. The isr in a restored record may be outdated and contain
-    replicas that were removed later, so only the replica with the longest log of all replicas is elected.
+    replicas that were removed later, so the only replica that may be elected is the one with the longest log among all
+    replicas.
     """
     quorum: Quorum | None = None
     """Quorum of a partition with `replication.mode=quorum`, whose `isr` and `elr` are empty; None for other partitions.
@@ -337,7 +338,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return the configuration values as texts, from a record written by any release."""
+    """Return the configuration values as texts, from a record that any release has written."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }
@@ -366,7 +367,7 @@ def decode(key: str, value: bytes, record_type: type[R]) -> R:
 def _decode_known(value: bytes, record_type: type[R]) -> R | None:
     """Return a record as this release writes it, without unknown fields; None for any other value.
 
-    A start decodes the records of all partitions, and this way takes a fifth of the time of `_gather`.
+    A starting broker decodes the records of all partitions; this method takes only a fifth of the time of `_gather`.
     """
     if not value.startswith(_HEAD) or _UNKNOWN in value:
         return None
@@ -392,7 +393,7 @@ def _check_version(key: str, version: object) -> None:
 
 
 def _gather(document: dict[str, object], entry_type: type[Entry]) -> dict[str, object]:
-    """Move fields that the type does not know into `unknown`, in nested entries as well."""
+    """Move fields that the type does not know into `unknown`, also in nested entries."""
     known = _known(entry_type)
     unknown = {name: document.pop(name) for name in document.keys() - known}
     for name, nested_type in entry_type.nested.items():

@@ -47,7 +47,7 @@ class QuotaRecord(Record, frozen=True, kw_only=True):
     """Value of `meta/security/quotas/<subject>`. The quota sets only the limits that it names."""
 
     each: dict[str, int] = msgspec.field(default_factory=dict)
-    """Limits of each single principal."""
+    """Limits for each individual principal."""
     shared: dict[str, int] = msgspec.field(default_factory=dict)
     """Limits that all matching principals, or topics, share."""
     changed_us: TimestampUs

@@ -1,6 +1,6 @@
 """The values of the keys `transactions/<producer id>`: the newest transactions of one producer (rule 7.1).
 
-Any broker may change a record, by a put that compares the revision at which the record was read. Records of
+Any broker may change a record, with a put that compares the revision at which the record was read. Records of
 transactions are not mirrored. The module is pure.
 """
 
@@ -47,7 +47,7 @@ class EndedTransaction(Entry, frozen=True, kw_only=True):
 
 
 class UnfinishedCommit(Entry, frozen=True, kw_only=True):
-    """A committed transaction that some of its partitions have not confirmed."""
+    """A committed transaction whose marker has not been confirmed in some partitions."""
 
     epoch: ProducerEpoch
     partitions: dict[TopicId, tuple[int, ...]]
@@ -67,7 +67,7 @@ class TransactionRecord(Record, frozen=True, kw_only=True):
     ended: EndedTransaction | None = None
     """The newest decided transaction, or None before the first decision."""
     named: dict[TopicId, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    """Partitions that produce calls named for the open transaction, in ascending order."""
+    """Partitions that produce requests have named for the open transaction, in ascending order."""
     unfinished: tuple[UnfinishedCommit, ...] = ()
     """Unfinished commits in ascending order of epochs."""
     metadata: str | None = None

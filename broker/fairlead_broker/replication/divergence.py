@@ -93,7 +93,7 @@ def end_before(
 
 
 def epoch_before(epochs: Sequence[EpochStart], offset: Offset) -> EpochStart | None:
-    """Return the epoch of the record before an offset, or None if the epoch of that record is unknown."""
+    """Return the epoch of the record before an offset, or None if that epoch is unknown."""
     index = bisect_left(epochs, offset, key=_BY_START) - 1
     return epochs[index] if index >= 0 else None
 

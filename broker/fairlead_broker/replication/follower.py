@@ -5,8 +5,8 @@
              ──Fetched, a loss to skip──▶ reconciled; skipping ──CopiesAppended──▶ fetching
              ──FetchOutOfRange──▶ restarting ──Restarted──▶ fetching
 
-`step` is the only method that changes state. Each leader epoch has a new state machine. The state machine must
-not know about sessions, other partitions of a fetch, or how bytes are checked and stored.
+`step` is the only method that changes state. Each leader epoch has a new state machine. The state machine must not know
+about sessions, other partitions of a fetch, or how bytes are verified and stored.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ FollowerEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class TruncateTo:
-    """Truncate the log durably before the next fetch, then send `Truncated` to the state machine.
+    """Durably truncate the log before the next fetch, then send `Truncated` to the state machine.
 
     A sync that began before the truncation must not be reported after `Truncated`, since the sync covers
     different bytes at the same offsets. The log drops epochs without records; otherwise the next fetch would name
@@ -132,12 +132,11 @@ class RestartAt:
 
 @dataclass(frozen=True, slots=True)
 class SkipTo:
-    """Move the log's end forward durably to the offset, as the leader did when the loss of its records was accepted.
+    """Durably move the log's end forward to the offset, as the leader did when the loss of its records was accepted.
 
     After the log's end has moved, the caller sends `CopiesAppended` to the state machine. The epochs of the lost
-    records are added to the log's list of epochs. Without the lost records' epochs, the log would appear to have
-    diverged, and this replica as a leader would truncate followers that have, or have deleted, records of the lost
-    epochs.
+    records are added to the log's list of epochs. Otherwise, the log would appear to have diverged, and this replica as
+    a leader would truncate followers that have, or have deleted, records of the lost epochs.
     """
 
     offset: Offset

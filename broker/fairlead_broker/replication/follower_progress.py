@@ -1,10 +1,10 @@
-"""Progress of followers as their leader knows it: the reported offsets, and the time of the last complete copy.
+"""Progress of followers as known to their leader: the reported offsets, and the time of the last complete copy.
 
 The leader's state machine keeps one `KnownFollower` for each follower that has reported in the current leader epoch.
 The leader also keeps a ring of pairs (time, end of the leader's log at that time), from which it computes the latest
-time at which a replica had every record of the leader: the latest time at which the log end was not above the replica's
-counted offset, below which the replica's records count as replicated. A replica whose counted offset is the current end
-of the leader's log is caught up now, so the replicas of an idle partition stay in sync.
+time at which a replica had every record: the latest time at which the log end was not above the offset below which the
+replica's records count as replicated. If this offset of a replica is the current end of the leader's log, the replica
+is caught up now, so the replicas of an idle partition stay in sync.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PRESENT_SECONDS: Final = 3600.0
 
 
 class KnownFollower:
-    """State that one incarnation and generation of a follower's replica has reported.
+    """State that a follower's replica has reported in one incarnation and generation.
 
-    Only the leader's state machine changes this state. Within one incarnation, generation and leader epoch a
+    Only the leader's state machine changes this state. Within one incarnation, generation and leader epoch, a
     reconciled follower only appends, so a late or repeated report never lowers an offset.
     """
 
@@ -114,6 +114,6 @@ class EndOffsets:
 
 
 def removal_limit(high_watermark: Offset | None, followers: Iterable[KnownFollower], now: float) -> Offset:
-    """Return the offset below which a leader may remove expired tombstones: all present followers have the records."""
+    """Return the offset below which a leader may remove expired tombstones: all present followers have them."""
     ends = (each.end_offset for each in followers if now - each.fetched_at < PRESENT_SECONDS)
     return min((high_watermark or Offset(0), *ends))

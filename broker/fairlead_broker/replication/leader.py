@@ -143,7 +143,7 @@ class PartitionLeader:
         self._followers: dict[BrokerId, KnownFollower] = {}
         self._in_flight: WriteRecord | None = None
         self._in_doubt: frozenset[BrokerId] = frozenset()
-        """Isr members in the writes whose outcome is unknown."""
+        """Isr members in the writes that have an unknown outcome."""
         self._held_back = False
         """Whether the last write was not stored. After a write that was not stored, the next write waits for
         `TimePassed` or another event.
@@ -193,7 +193,7 @@ class PartitionLeader:
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:
-        """Brokers of the stored isr, and every broker that a write of unknown outcome may have added (rule 4.4)."""
+        """Brokers of the stored isr, and every broker that a write with unknown outcome may have added (rule 4.4)."""
         return self._maximal
 
     @property
@@ -241,9 +241,9 @@ class PartitionLeader:
         return least
 
     def removal_limit(self) -> Offset:
-        """Return the offset below which the leader may remove expired tombstones, which every present follower has.
+        """Return the offset below which the leader may remove expired tombstones: all present followers have them.
 
-        A follower that was away for longer copies its log again, so the limit only saves copies.
+        A follower that has been away for too long copies its log again, so the limit only avoids such copies.
         """
         return removal_limit(self.high_watermark, self._followers.values(), self._now)
 
@@ -406,7 +406,7 @@ class PartitionLeader:
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
         """Use a newer stored partition record.
 
-        Every earlier proposal is contained in this record, or fails because it compares an older revision.
+        Every earlier proposal is either contained in this record, or fails because it compares an older revision.
         """
         self._record = record
         self._revision = revision
@@ -611,9 +611,9 @@ class PartitionLeader:
     def _is_in_sync(self, broker: BrokerId) -> bool:
         """Return whether a replica had every record within the lag time (rule 4.2).
 
-        A member counts as in sync for the lag time after the epoch's start, during which the member finds its leader,
+        A member counts as in sync for the lag time after the epoch's start, in which the member has to find its leader,
         and for the lag time after joining. A replica joins with all committed records, possibly long before it has the
-        uncommitted records; without this time, it would leave and join the isr repeatedly.
+        uncommitted records; without this rule, it would leave and join the isr repeatedly.
         """
         since = self._member_since.get(broker)
         if since is not None and self._now - since <= self._lag_seconds:

@@ -33,7 +33,7 @@ class WriteOutcome(Enum):
     REFUSED = "refused"
     """A compare failed: the write was not stored and never will be."""
     UNKNOWN = "unknown"
-    """The write may already be stored, or may be stored later. An unchanged partition record does not show that the
+    """The write may already be stored, or may be stored later. An unchanged partition record is no evidence that the
     write failed.
     """
 
@@ -131,7 +131,7 @@ class BrokersChanged:
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswered:
-    """The `WriteRecord` with this revision was stored, was refused, or has an unknown outcome."""
+    """The `WriteRecord` with this revision was stored or refused, or has an unknown outcome."""
 
     revision: Revision
     outcome: WriteOutcome
@@ -148,7 +148,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChanged:
-    """The broker's lease was confirmed or came into doubt.
+    """The broker's lease was confirmed or became doubtful.
 
     A lease that is `confirmed` cannot have ended (section 3, rule 7).
     """
@@ -158,7 +158,7 @@ class LeaseChanged:
 
 @dataclass(frozen=True, slots=True)
 class LogStartMoved:
-    """The start of the leader's own log has moved to a later offset."""
+    """The start of the leader's own log moved to a later offset."""
 
     offset: Offset
 
@@ -170,7 +170,7 @@ class DirectoryFailed:
 
 @dataclass(frozen=True, slots=True)
 class WriteQuorumSet:
-    """The configured write quorum of a partition with a quorum changed; None is a majority of the members."""
+    """The configured write quorum of a partition with a quorum changed; None means a majority of the members."""
 
     write: int | None
 
@@ -209,10 +209,10 @@ class AdvanceHighWatermark:
 class WriteRecord:
     """Write a successor of the partition record by compare-and-set.
 
-    The write compares the partition's mod revision with `revision`, the create revision of this broker's key with
-    the broker epoch of the state machine, and the mod revision of each added broker's key with `added`. The
-    caller answers with `WriteAnswered`, exactly once. The state machine requests no other write until `WriteAnswered`
-    or a newer partition record arrives.
+    The write compares the partition's mod revision with `revision`, the create revision of this broker's key with the
+    broker epoch of the state machine, and the mod revision of each added broker's key with `added`. The caller sends
+    `WriteAnswered`, exactly once. The state machine requests no other write until `WriteAnswered` or a newer partition
+    record arrives.
     """
 
     revision: Revision

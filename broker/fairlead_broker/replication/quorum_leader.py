@@ -4,11 +4,11 @@
     write:           none ──WriteRecord──▶ in flight ──stored or refused──▶ none
                                                └──unknown──▶ in doubt until a record with a higher revision
 
-`QuorumLeader` has the events and effects of `PartitionLeader`, and shares no rule about which replicas count with it:
-no replica is removed for being slow, and acknowledgements follow the W-th fastest voter. The caller appends the batch
-that begins the epoch before any other batch. `step` is the only method that changes state. The state machine is called
-by the leader replica of `runtime` and by the simulator. The code is in one file because commits, near voters and the
-next record share all state.
+`QuorumLeader` has the same events and effects as `PartitionLeader`, but different rules for which replicas count: no
+replica is removed for being slow, and acknowledgements follow the W-th fastest voter. The caller appends the batch that
+begins the epoch before any other batch. `step` is the only method that changes state. The state machine is called by
+the leader replica of `runtime` and by the simulator. The code is in one file because commits, near voters and the next
+record share all state.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class QuorumLeader:
         lag_seconds: float,
         write_wanted: int | None = None,
     ) -> None:
-        """Start the leader epoch with the leader's current log. The arguments are those of `PartitionLeader`.
+        """Start the leader epoch with the leader's current log. The arguments are the same as for `PartitionLeader`.
 
-        `write_wanted` is the configured `quorum.write`, or None for a majority of the members.
+        `write_wanted` is the configured `quorum.write`, or None for the default, a majority of the members.
         """
         quorum = record.quorum
         assert quorum is not None, "a partition with a quorum has voters"
@@ -126,7 +126,7 @@ class QuorumLeader:
         self._high_watermark = high_watermark
         self._log_start = log_start
         self._log_start_known = Offset(quorum.log_start)
-        """Greatest log start of any voter, to which the own log start is raised (quorum Q16)."""
+        """Highest log start of any voter; the leader raises its own log start to this offset (quorum Q16)."""
         self._log_start_raised = log_start
         self._low_watermark = Offset(0)
         self._low_due = True
@@ -136,14 +136,14 @@ class QuorumLeader:
         self._followers: dict[BrokerId, KnownFollower] = {}
         self._in_flight: WriteRecord | None = None
         self._in_doubt: tuple[Quorum, ...] = ()
-        """Quorums of the writes whose outcome is unknown."""
+        """Quorums in the writes that have an unknown outcome."""
         self._held_back = False
         """Whether the last write was not stored; the next write then waits for an event that changes the outcome."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False
         self._is_settled = False
-        """Whether no change of voters, members or write quorum is due, so that most reports cause no write."""
+        """Whether no change of voters, members or write quorum is due; most reports then cause no write."""
         self._near: frozenset[BrokerId] = frozenset()
         self._write_wanted = write_wanted
         self._read_record()
@@ -179,8 +179,8 @@ class QuorumLeader:
     def caught_up(self) -> frozenset[BrokerId]:
         """Near voters with every committed record; empty while the high watermark is unknown.
 
-        Only such voters can take over soon. Right after the epoch's start, every registered voter is near, but none has
-        the batch that begins the epoch.
+        Only these voters can take over soon. Right after the start of the epoch, every registered voter counts as near,
+        but no voter has the batch that begins the epoch.
         """
         committed = self.high_watermark
         if committed is None:
@@ -203,7 +203,7 @@ class QuorumLeader:
 
     @property
     def enough_in_sync(self) -> bool:
-        """Whether enough voters are near for acknowledgements in time (quorum Q5)."""
+        """Whether enough voters are near to acknowledge records without delay (quorum Q5)."""
         return len(self._near) >= self._quorum.write
 
     @property
@@ -218,7 +218,7 @@ class QuorumLeader:
 
     @property
     def high_watermark(self) -> Offset | None:
-        """Offset below which every record is committed, or None until the epoch's first batch is (quorum Q17)."""
+        """Offset below which every record is committed; None until the epoch's first batch is also committed (Q17)."""
         return self._high_watermark if self._high_watermark > self._epoch_start else None
 
     @property
@@ -232,7 +232,7 @@ class QuorumLeader:
         return held(self._quorum, self._log_start_of)
 
     def removal_limit(self) -> Offset:
-        """Return the offset below which the leader may remove expired tombstones, which every present follower has."""
+        """Return the offset below which the leader may remove expired tombstones: all present followers have them."""
         return removal_limit(self.high_watermark, self._followers.values(), self._now)
 
     @property
@@ -244,13 +244,14 @@ class QuorumLeader:
     def serves_weak_acks(self) -> bool:
         """Whether requests with acks 0 or 1, and requests for `latest`, may be answered (protocol section 3, rule 7).
 
-        Without a confirmed lease, another leader may have been appointed, unless this broker is the only replica.
+        Without a confirmed lease, another leader may have been appointed already, unless this broker is the only
+        replica.
         """
         return self._lease_confirmed or len(self._record.replicas) == 1
 
     @property
     def acknowledges_in_doubt(self) -> bool:
-        """Whether acks=all may be served without a confirmed lease: W voters report to no two leaders."""
+        """Whether acks=all may be served without a confirmed lease: W voters never report to two leaders."""
         return True
 
     @property
@@ -335,8 +336,8 @@ class QuorumLeader:
                 assert_never(event)
         effects: list[LeaderEffect] = []
         if plan:
-            # The next write is planned before the high watermark moves: until its fate is known, the high watermark
-            # needs W of the proposed voters, too (quorum Q4).
+            # The next write is planned before the high watermark moves: until the outcome of the write is known, the
+            # high watermark also needs W of the proposed voters (quorum Q4).
             self._plan(effects)
         self._commit(effects)
         if self._low_due:
@@ -383,7 +384,7 @@ class QuorumLeader:
         )
 
     def _adopt(self, record: PartitionRecord, revision: Revision) -> None:
-        """Use a newer stored partition record, which decides the fate of every earlier proposal."""
+        """Use a newer stored partition record, which settles the outcome of every earlier proposal."""
         if revision <= self._revision:
             return
         self._revision = revision
@@ -396,7 +397,7 @@ class QuorumLeader:
             or record.leader is None
             or ((record.leader.broker, record.leader.broker_epoch) != (leader.broker, leader.broker_epoch))
         ):
-            # The own vacancy was stored: this leader neither commits nor writes any more.
+            # This leader's own vacancy was stored, so it no longer commits or writes.
             self._resigned = True
             return
         assert record.quorum is not None, "a partition keeps its replication mode"
@@ -472,9 +473,9 @@ class QuorumLeader:
     def _commit(self, effects: list[LeaderEffect]) -> None:
         """Advance the high watermark to the offset that W voters have (quorum Q4).
 
-        While a proposal is undecided, W voters of the stored record and of each proposal must have the offset. The
-        high watermark moves only beyond the batch that begins the epoch: an older record is committed by the records
-        after it, never by counting copies of it alone.
+        While a proposal is undecided, W voters of the stored record and of each proposal must have the offset. The high
+        watermark first moves only past the batch that begins the epoch: a record of an older epoch is committed by
+        later records, never by counting its copies alone.
         """
         if self._resigned or self._directory_failed:
             return
@@ -501,13 +502,13 @@ class QuorumLeader:
         return max(self._high_watermark, self._epoch_start)
 
     def _proposed(self) -> tuple[Quorum, ...]:
-        """Return the quorums of all proposals whose fate is unknown."""
+        """Return the quorums of all proposals whose outcome is unknown."""
         if self._in_flight is None or self._in_flight.record.quorum is None:
             return self._in_doubt
         return (*self._in_doubt, self._in_flight.record.quorum)
 
     def _counted(self, voter: InSync) -> Offset | None:
-        """Return the offset of a voter in the incarnation that its entry names (quorum Q2)."""
+        """Return the offset of a voter, reported in the incarnation that the voter's entry names (quorum Q2)."""
         if voter.broker == self._broker:
             return self._own_counted()
         follower = self._followers.get(voter.broker)
@@ -516,7 +517,7 @@ class QuorumLeader:
         return follower.counted(self._record.durability)
 
     def _is_entry(self, follower: KnownFollower, voter: InSync) -> bool:
-        """Return whether a follower reports in the incarnation of its entry."""
+        """Return whether a follower reports in the incarnation that its entry names."""
         return follower.broker_epoch == voter.broker_epoch
 
     def _own_counted(self) -> Offset:
@@ -549,7 +550,8 @@ class QuorumLeader:
     def _is_near(self, voter: InSync) -> bool:
         """Return whether a voter had every record within the lag time.
 
-        For the lag time after the epoch's start, a registered voter counts as near while it finds its leader.
+        For the lag time after the start of the epoch, a registered voter counts as near, because it first has to find
+        its leader.
         """
         registered = self._registered.get(voter.broker)
         if registered is None or registered.epoch != voter.broker_epoch:
@@ -574,7 +576,8 @@ class QuorumLeader:
     def _resignation(self) -> WriteRecord | None:
         """Return a vacancy if this broker's disk failed or lags, and enough other voters are near to elect one.
 
-        After a failed fsync, unsynced pages may be lost although reads return them, so the vote is given up, too.
+        After a failed fsync, unsynced pages may be lost even though reads still return them, so the broker also gives
+        up its vote.
         """
         if not self._directory_failed and self._broker in self._near:
             return None
@@ -601,7 +604,7 @@ class QuorumLeader:
         return None if change is None else WriteRecord(self._revision, change.record, change.added)
 
     def _returning(self) -> dict[BrokerId, Returning]:
-        """Return the followers that may be voters: they fetch, and are registered in the reported incarnation."""
+        """Return the followers that can become voters: they fetch, and are registered in the reported incarnation."""
         found = {}
         for broker, follower in self._followers.items():
             registered, replica = self._registered.get(broker), self._replicas.get(broker)

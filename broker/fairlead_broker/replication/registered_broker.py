@@ -1,4 +1,4 @@
-"""Facts from the registration of another broker that a partition leader needs."""
+"""Facts that a partition leader needs from the registration of another broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_broker.registry.records import BrokerRegistration, BrokerState
 
 @dataclass(frozen=True, slots=True)
 class RegisteredBroker:
-    """A registered broker, as the leader's mirror shows it."""
+    """A registered broker, as seen in the leader's mirror."""
 
     epoch: BrokerEpoch
     """Create revision of the broker's key."""

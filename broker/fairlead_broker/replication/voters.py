@@ -1,8 +1,8 @@
-"""Changes of the voters, the members and the write quorum of a partition (quorum Q9).
+"""Changes to the voters, the members and the write quorum of a partition (quorum Q9).
 
-`QuorumLeader` calls this module to derive the next partition record. One rule covers every change: a restarted or
-emptied replica that returns, a reassignment, and another write quorum. The new record is allowed only if W of its
-voters have everything that may be committed. All functions are pure.
+`QuorumLeader` calls this module to derive the next partition record. One rule covers every change: the return of a
+restarted or emptied replica, a reassignment, and a different write quorum. The new record is allowed only if W of its
+voters have every record that may be committed. All functions are pure.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fairlead_broker.registry.quorum import members, write_quorum
 from fairlead_broker.registry.records import InSync, PartitionRecord, Quorum, Replica
 
 Counted: TypeAlias = Callable[[InSync], Offset | None]
-"""Function that returns the counted offset of a voter (quorum Q2), or None while the voter has not reported."""
+"""Function that returns the offset up to which a voter's records count (quorum Q2); None without a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Returning:
-    """A follower that has fetched in this leader epoch, and is registered in the incarnation that it reported."""
+    """A follower that has fetched in this leader epoch and is registered in the incarnation that it reported."""
 
     broker_epoch: BrokerEpoch
     counted: Offset
     revision: Revision
     """Mod revision of the registration, which the write compares."""
     replica: Replica
-    """Replica in its registered directory, with its generation."""
+    """Replica in its registered directory, including its generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class VoterChange:
 
 
 def held(quorum: Quorum, counted: Counted) -> Offset | None:
-    """Return the offset below which W voters have every record, or None while fewer voters have reported."""
+    """Return the offset below which W voters have every record, or None while too few voters have reported."""
     offsets = [offset for voter in quorum.voters if (offset := counted(voter)) is not None]
     if len(offsets) < quorum.write:
         return None
@@ -51,7 +51,7 @@ def held(quorum: Quorum, counted: Counted) -> Offset | None:
 
 
 def holds(quorum: Quorum, counted: Counted, promised: Offset) -> bool:
-    """Return whether W of the voters have everything that may be committed."""
+    """Return whether W of the voters have every record that may be committed."""
     offset = held(quorum, counted)
     return offset is not None and offset >= promised
 
@@ -68,8 +68,8 @@ def next_voters(
 ) -> VoterChange | None:
     """Return the record with every change that quorum Q9 allows now, or None if no change is due or allowed.
 
-    `promised` is the greater one of high watermark and start of the leader's epoch. `may_change_members` is whether the
-    high watermark is known. `write_wanted` is the configured write quorum, None for a majority.
+    `promised` is the greater of the high watermark and the start of the leader's epoch. `may_change_members` states
+    whether the high watermark is known. `write_wanted` is the configured write quorum, or None for a majority.
     """
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has voters"
@@ -80,8 +80,8 @@ def next_voters(
         assert wanted.quorum is not None, "the record keeps its quorum"
         return holds(wanted.quorum, counted, promised)
 
-    # All replicas return in one write: a replica's earlier incarnation reports no more, so no return lowers the offset
-    # that W voters have, and with W = N only the returns of several replicas together may reach the offset.
+    # All replicas return in one write: a replica's earlier incarnation sends no more reports, so a return never lowers
+    # the offset that W voters have, and with W = N that offset may only be reached if several replicas return together.
     joining = {
         broker: each
         for broker, each in returning.items()
@@ -105,7 +105,7 @@ def next_voters(
 def is_settled(
     record: PartitionRecord, live: Mapping[BrokerId, BrokerEpoch], write_wanted: int | None
 ) -> bool:
-    """Return whether no follower in `live` could return, and no reassignment and no other write quorum is due."""
+    """Return whether no follower in `live` could return, and neither a reassignment nor a new write quorum is due."""
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has voters"
     if record.adding or record.removing:
@@ -137,8 +137,8 @@ def _reassigned(
 ) -> PartitionRecord | None:
     """Return the record in which added replicas are voters and members, and leaving replicas are gone.
 
-    The result is None while an added replica lacks records, and while the controller has to move the leadership first.
-    If every present member leaves, the leader stays for one more step, because only a voter can take over.
+    The result is None while an added replica lacks records, and while the controller must first move the leadership. If
+    every present member leaves, the leader stays for one more step, because only a voter can take over.
     """
     if not record.adding and not record.removing:
         return None
@@ -175,7 +175,7 @@ def _only(record: PartitionRecord, kept: Iterable[BrokerId]) -> PartitionRecord:
 
 
 def _with_write(record: PartitionRecord, wanted: int | None) -> PartitionRecord:
-    """Return the record with the configured write quorum, unless a reassignment is under way."""
+    """Return the record with the configured write quorum, unless a reassignment is in progress."""
     if record.adding or record.removing:
         return record
     return _of_write(record, write_quorum(wanted, len(record.replicas)))
@@ -184,7 +184,7 @@ def _with_write(record: PartitionRecord, wanted: int | None) -> PartitionRecord:
 def _of_write(record: PartitionRecord, write: int) -> PartitionRecord:
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has a write quorum"
-    # `min_isr` is the same number for readers that know only in-sync replicas.
+    # `min_isr` has the same value, for readers that know only in-sync replicas.
     return msgspec.structs.replace(record, min_isr=write, quorum=msgspec.structs.replace(quorum, write=write))
 
 

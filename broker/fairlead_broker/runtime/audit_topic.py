@@ -77,9 +77,9 @@ class AuditTopic:
                     await (queue.filled if may_go_on else asyncio.Event()).wait()
 
     async def _try(self) -> bool:
-        """Create a missing topic, and store one batch; return whether the next batch may follow at once.
+        """Create the topic if it is missing, and store one batch; return whether the next batch may follow at once.
 
-        A failure is logged once until the next success.
+        A failure is logged only once until the next success.
         """
         lines = list(islice(self._queue.lines, BATCH_LINES_MAX))
         try:
@@ -114,7 +114,7 @@ class AuditTopic:
         return topics.views.by_name(AUDIT_TOPIC)
 
     async def _store(self, topic: TopicView, lines: list[tuple[bytes, int]]) -> None:
-        """Store lines in the partition of this broker. Raises `ProblemError` and `PeerUnavailable`."""
+        """Store lines in this broker's partition of the topic. Raises `ProblemError` and `PeerUnavailable`."""
         topics = self._topics
         own = topics.peers.own.broker
         index = PartitionIndex(own % topic.partition_count)

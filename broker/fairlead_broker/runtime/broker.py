@@ -148,8 +148,7 @@ class Broker:
     scrub: Scrub
     retention: Retention
     close: Callable[[bool], Awaitable[None]]
-    """Function that closes all components in the reverse order of their start; the argument states whether the stop is
-    orderly."""
+    """Function that closes all components in the reverse order of their start, given whether the stop is orderly."""
 
     # -- phases
 
@@ -165,8 +164,7 @@ class Broker:
     async def stop_answering(self) -> None:
         """Refuse new calls, answer long polls at once, and answer all other calls within the time limit; idempotent.
 
-        While calls are being answered, unsynced records are synced, so that few bytes are left to sync at the end of
-        the stop.
+        While calls are being answered, unsynced records are synced, so that few bytes are left to sync at the end.
         """
         if self.state.phase is not Phase.RUNNING:
             return
@@ -222,7 +220,7 @@ class Broker:
         return self.entry.incarnation.epoch
 
     def brokers(self, side: CallerSide) -> list[BrokerDescription]:
-        """Return the registered brokers, ordered by id, with the addresses that clients on the given side call."""
+        """The broker's phase in one run of its process."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
@@ -327,9 +325,9 @@ class Broker:
     async def delete_records(self, replica: LeaderReplica, offset: Offset | None) -> Offset:
         """Delete a partition's records below an offset; return the new log start.
 
-        The offset None deletes all committed records. The deletion is durable on return. Raises `offset_out_of_range`
-        for an offset above the high watermark, `offset_not_available` while the high watermark is unknown, `disk_full`,
-        and `storage_failed`.
+        If the offset is None, all committed records are deleted. The deletion is durable on return. Raises
+        `offset_out_of_range` for an offset above the high watermark, `offset_not_available` while the high watermark is
+        unknown, `disk_full`, and `storage_failed`.
         """
         self.admit()
         return await self.records_deletion.delete(replica, offset)
@@ -337,7 +335,7 @@ class Broker:
     async def accept_damage(
         self, replica: LeaderReplica, first_offset: Offset, next_good_offset: Offset
     ) -> None:
-        """Accept that the records of a damaged range are lost. Later reads skip the lost range, even after a restart.
+        """Accept the loss of the records in a damaged range. Later reads skip the lost range, even after a restart.
 
         Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
         """
@@ -345,7 +343,7 @@ class Broker:
         await self.damage_acceptance.accept(replica, first_offset, next_good_offset)
 
     def check_produced(self, topic: TopicView, batch: memoryview, *, keyed: bool) -> None:
-        """Raise the problem with which a leader would refuse a batch.
+        """Raise the problem with which the leader would refuse a batch.
 
         The topic need not exist yet. The method can be called in any thread.
         """

@@ -79,7 +79,7 @@ class Configs:
 
     @property
     def cleaner_backoff_seconds(self) -> float:
-        """Number of seconds between two searches for a partition whose cleaning is due, while none is."""
+        """Number of seconds between two searches for a partition to be cleaned, as long as no cleaning is due."""
         return self._seconds(CLEANER_BACKOFF)
 
     @property
@@ -102,12 +102,12 @@ class Configs:
 
     @property
     def transactional_id_expiration_us(self) -> int:
-        """Microseconds without use after which the name of a producer with transactions is forgotten."""
+        """Time without use, in microseconds, after which the name of a producer with transactions is forgotten."""
         return int(self.of_cluster()[TRANSACTIONAL_ID_EXPIRATION].value) * 1000
 
     @property
     def move_bytes_per_second(self) -> int | None:
-        """Number of bytes per second that this broker copies for moves; None without a limit."""
+        """Number of bytes per second that this broker copies for moves, or None if there is no limit."""
         text = self.of_broker(self._broker)[THROTTLED_RATE_KEY].value
         return None if text == CLUSTER_KEYS[THROTTLED_RATE_KEY].default else int(text)
 

@@ -1,8 +1,8 @@
 """Limits of each caller on this broker, compiled from the quotas in the mirror (rules Q3 to Q6, Q8, Q10).
 
-The access gate calls this view once for each request of the data listener, unless the mode is `open`. When quotas
-change, the buckets are kept, so that callers stay in debt. In `observe` mode, requests are counted and never
-refused. In `open` mode, no request is counted.
+The access gate calls this view once for each request on the data listener, unless the mode is `open`. When quotas
+change, the buckets are kept, so that callers stay in debt. In `observe` mode, requests are counted and never refused.
+In `open` mode, no request is counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 CALLERS_MAX: Final = 10_000
 """Maximum number of callers whose limits are remembered."""
 ACTIVE_SECONDS: Final = 10.0
-"""Seconds for which an unused limit is still reported, so that answers contain its use on other brokers."""
+"""Seconds for which an unused limit is still reported, so that answers include its use on other brokers."""
 IDLE_SECONDS: Final = 60.0
 """Seconds after which an unused counter is dropped; no bucket is in debt for that long."""
 USE_SECONDS: Final = 10.0
@@ -168,7 +168,7 @@ class QuotaView:
         return found
 
     def reports(self) -> list[tuple[UseKey, float, float]]:
-        """Return the limit and the amount since the last report of each limit that is in use."""
+        """Return the limits that are in use, each with the amount since the last report."""
         now = self._now()
         return [
             (bucket.key, bucket.limit, bucket.take_used())

@@ -178,7 +178,7 @@ def not_enough_replicas_after_append(topic: str, index: int, in_sync: int, requi
 
 
 def lease_in_doubt(topic: str, index: int) -> ProblemError:
-    """Return the problem for a call during which this broker's lease is unconfirmed (protocol section 3, rule 7)."""
+    """Return the problem for a call while this broker's lease is unconfirmed (protocol section 3, rule 7)."""
     return ProblemError(
         "coordination_unavailable",
         f"the leader of {topic}-{index} cannot confirm its lease: another leader may have been elected",
@@ -187,7 +187,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
 
 
 def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
-    """Return the problem for a deletion of records that is done on the leader but not yet on every in-sync replica."""
+    """Return the problem for a deletion of records that the leader has done but not yet every in-sync replica."""
     return ProblemError(
         "ack_timeout",
         f"{topic}-{index} now begins at {offset} on its leader; not every in-sync replica has confirmed the deletion",

@@ -1,6 +1,6 @@
-"""Changes tokens, ACLs and quotas on request, and waits until every broker has applied a change.
+"""Changes tokens, ACLs and quotas on request, and waits until every broker has applied the change.
 
-`server` uses this module for the calls of section 3.4 of the security contract. A change is answered when the mirrors
+`server` uses this module for the calls of section 3.4 of the security contract. A change is answered once the mirrors
 of all registered brokers have reached its revision, or after a time limit (rule Z10).
 """
 

@@ -130,9 +130,9 @@ class SecurityView:
         return self._mode
 
     def by_header(self, values: list[bytes], address: str, *, waited: bool = False) -> CallerAccess:
-        """Return the access of the caller with these values of the header `Authorization`.
+        """Return the access of the caller that sent these values of the header `Authorization`.
 
-        Raises `unauthenticated` for a token that is not accepted, in `enforce` mode. In any mode but `enforce`, a
+        Raises `unauthenticated` for a token that is not accepted, in `enforce` mode. In any mode except `enforce`, a
         caller whose token is not accepted is counted and treated as anonymous (rule A3). Raises `throttled` for a token
         that is not remembered, from an address with too many refused tokens (rule A6). Raises `CallerPending` for a
         signed token that can be verified only after a wait; after the wait, the caller calls this method again with
@@ -195,7 +195,7 @@ class SecurityView:
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
-        """Return the access of a caller that another broker or a request for an explanation names."""
+        """Return the access of a caller that is named by another broker or by a request for an explanation."""
         self._follow()
         key = caller.names
         access = self._named.get(key)

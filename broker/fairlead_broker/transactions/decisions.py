@@ -1,8 +1,8 @@
-"""Decisions about transactions: begin, commit, abort and naming of partitions (rule 7.1).
+"""Decisions about transactions: begin, commit, abort and add partitions (rule 7.1).
 
 Each function gets the record of a producer as it was read and returns the record to write, or an answer that needs no
-write. The caller writes the record by a put that compares the revision at which it was read, so that two brokers never
-decide differently. The module must not depend on the store, a clock or an event loop.
+write. The caller writes the record with a put that compares the revision at which it was read, so that two brokers
+never make different decisions. The module must not depend on the store, a clock or an event loop.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The record to write, and the answer after the write."""
+    """The record to write, and the answer to give after the write."""
 
     record: TransactionRecord
     answer: Decided
@@ -121,7 +121,7 @@ Refusal: TypeAlias = NotFound | Fenced | DecidedOtherwise | TooManyUnfinished | 
 
 
 def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs) -> TransactionRecord | None:
-    """Return the record with a new open transaction, or None if the producer id has no further epoch (rule 7.1.2).
+    """Return the record with a new open transaction, or None if the producer id has no more epochs (rule 7.1.2).
 
     After the last epoch, the caller begins with a new producer id. `record`: None for a new producer id.
     """
@@ -178,9 +178,9 @@ def decide(
 def name_partition(
     record: TransactionRecord | None, epoch: ProducerEpoch, topic_id: TopicId, partition: int
 ) -> TransactionRecord | Refusal:
-    """Return the record in which the open transaction names a partition (rule 7.1.6).
+    """Return the record in which the open transaction includes a partition (rule 7.1.6).
 
-    The result is `record` itself if the partition is already named.
+    The result is `record` itself if the partition is already included.
     """
     if record is None or epoch > record.epoch:
         return NotFound()
@@ -234,7 +234,7 @@ def kept(record: TransactionRecord, confirmed: Confirmed) -> tuple[UnfinishedCom
 
 
 def merged(first: Partitions, second: Partitions) -> dict[TopicId, tuple[int, ...]]:
-    """Return the union of partitions, each topic's in ascending order, without topics that have no partition."""
+    """Return the union of partitions, in ascending order for each topic, without topics that have no partition."""
     topics = sorted({*first, *second})
     union = {each: tuple(sorted({*first.get(each, ()), *second.get(each, ())})) for each in topics}
     return {topic_id: partitions for topic_id, partitions in union.items() if partitions}

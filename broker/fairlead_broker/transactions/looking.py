@@ -49,7 +49,7 @@ class Looks:
         self._due.pop(producer_id, None)
 
     def next_read(self) -> float | None:
-        """Return the time of the next read, or None without an open transaction."""
+        """Return the time of the next read, or None if no transaction is open."""
         self._drop_stale()
         return max(self._queue[0][0], self._next_read) if self._queue else None
 

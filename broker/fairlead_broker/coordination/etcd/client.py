@@ -152,7 +152,7 @@ class EtcdCoordination:
     async def revoke(self, lease: Lease) -> None:
         """End a lease and remove its keys.
 
-        After a lost answer, `LeaseNotFound` may mean that an earlier request of the same call ended the lease.
+        After a lost answer, `LeaseNotFound` may mean that an earlier attempt of the same call has ended the lease.
         """
         try:
             await self._members.ask(LEASE_REVOKE, messages.LeaseRevokeRequest(ID=lease.lease_id))
@@ -187,9 +187,9 @@ class EtcdCoordination:
         await self.close()
 
     async def _about_revision(self, refusal: Refused, prefix: str, revision: Revision) -> CoordinationError:
-        """Return the error for a request at a revision that etcd has refused.
+        """Return the error for a request whose revision etcd has refused.
 
-        The refusal does not state etcd's revisions, which are read with another request.
+        The refusal does not state etcd's revisions, so they are read with another request.
         """
         if FUTURE_REVISION in refusal.reason:
             status = await self._members.ask(STATUS, messages.StatusRequest())
@@ -211,7 +211,7 @@ class EtcdCoordination:
         return refusal
 
     async def _ended_lease(self, leases: Sequence[LeaseId]) -> LeaseId:
-        """Return the lease that has ended, since etcd's refusal does not name it."""
+        """Return the ended lease, which etcd's refusal does not name."""
         for lease_id in leases[:-1]:
             request = messages.LeaseTimeToLiveRequest(ID=lease_id)
             if (await self._members.ask(LEASE_TIME_TO_LIVE, request)).TTL < 0:

@@ -109,7 +109,7 @@ _VERDICTS: Final = (
 
 
 def judge_reason(reason: str) -> Failure:
-    """Classify a failure only by its message, since a cancelled watch provides no other information."""
+    """Classify a failure by its message alone, since a cancelled watch provides no other information."""
     for verdict, sentences in _VERDICTS:
         if any(sentence in reason for sentence in sentences):
             return Failure(verdict, reason)

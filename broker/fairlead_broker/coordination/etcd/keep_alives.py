@@ -21,7 +21,7 @@ from fairlead_broker.coordination.protocol import CoordinationUnavailable, Lease
 
 ATTEMPTS_PER_TTL: Final = 4
 """Number of keep-alive attempts within one time to live. If a member does not answer within a quarter of the time to
-live, enough time is left to try another member.
+live, there is still time to try another member.
 """
 
 _Stream = grpc.aio.StreamStreamCall[messages.LeaseKeepAliveRequest, messages.LeaseKeepAliveResponse]

@@ -21,14 +21,14 @@ from fairlead_broker.coordination.etcd.options import EtcdOptions, EtcdTls, targ
 from fairlead_broker.coordination.protocol import CoordinationUnavailable
 
 RECONNECT_SECONDS: Final = (0.05, 1.0)
-"""Seconds between gRPC's attempts to connect: the first pause and the longest pause."""
+"""Seconds between gRPC's attempts to connect: the shortest and the longest pause."""
 PING_SECONDS: Final = 10.0
 """Seconds without traffic on a connection with open calls after which gRPC sends a ping. etcd allows pings
 every 5 s.
 """
 PING_ANSWER_SECONDS: Final = 3.0
 SOUND_VERSIONS: Final = ((3, 4, 42), (3, 5, 28), (3, 6, 9))
-"""First release of each series without stale linearizable reads after a pause and without wrongly revoked leases."""
+"""First release of each series that has neither stale linearizable reads after a pause nor wrongly revoked leases."""
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -193,6 +193,6 @@ def _read(path: Path | None) -> bytes | None:
 
 
 def _look_at(done: asyncio.Task[None]) -> None:
-    """Retrieve the error of a task, so that asyncio does not log the error if no caller waits for the task."""
+    """Retrieve the error of a task, so that asyncio does not log it if no caller waits for the task."""
     if not done.cancelled():
         done.exception()

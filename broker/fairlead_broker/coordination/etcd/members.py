@@ -41,7 +41,7 @@ last pause is repeated.
 TOKENS_MAX: Final = 3
 """Maximum number of tokens that one call requests; a further token would also be refused."""
 HAS_LEADER: Final = ("hasleader", "true")
-"""Metadata that makes a member without a leader refuse requests and end streams immediately, instead of waiting."""
+"""Metadata that makes a member without a leader refuse requests and end streams at once instead of waiting."""
 CLOSED: Final = "this client of etcd was closed"
 
 _log = structlog.get_logger("fairlead.coordination")

@@ -19,7 +19,7 @@ class EtcdTls:
     """PEM files for TLS. Every new connection reads the files again, so that renewed certificates are used."""
 
     ca: Path | None = None
-    """File with the CA that signed the members' certificates, or None for the CAs that gRPC ships."""
+    """File with the CA that signed the members' certificates, or None for the CAs that are part of gRPC."""
     certificate: Path | None = None
     """File with the client certificate, or None if the members require no client certificate."""
     key: Path | None = None
@@ -62,7 +62,7 @@ class EtcdOptions:
     endpoints: tuple[str, ...]
     """URLs of the members, `http://host:port` or `https://host:port`. All URLs must use the same scheme."""
     tls: EtcdTls | None = None
-    """Certificates for `https`. If None, the CAs that gRPC ships are used, and no client certificate."""
+    """Certificates for `https`. If None, the CAs that are part of gRPC are used, without a client certificate."""
     user: EtcdUser | None = None
     patience: EtcdPatience = EtcdPatience()
     cluster_id: int | None = None

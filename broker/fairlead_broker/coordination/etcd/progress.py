@@ -27,8 +27,8 @@ class ProgressRequests:
         self._silences = 1
         self._wished = False
         self._wished_number = 0
-        """Number of the first request sent after `wish` was called, since answers to earlier requests may have an
-        older revision.
+        """Number of the first request sent after `wish` was called; answers to earlier requests may have an older
+        revision.
         """
         self._repeats = 0
         self._sent = 0
@@ -45,7 +45,7 @@ class ProgressRequests:
         self._response_at, self._asked_at = now, None
 
     def wish(self) -> None:
-        """Request progress. An answer is accepted only if its progress request was sent after this call."""
+        """Request progress. Accept only an answer to a progress request that is sent after this call."""
         self._wished, self._wished_number, self._repeats = True, self._sent + 1, 0
 
     def due_at(self) -> float:

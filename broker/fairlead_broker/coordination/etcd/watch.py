@@ -1,9 +1,9 @@
 """A watch that survives broken streams: it continues on another member at the next revision, without gaps or repeats.
 
-`client` creates watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader
-neither breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are
-compacted, so the watch continues exactly at the next revision. If the next revision is compacted, the watch ends
-with `Compacted`, and its owner must list the keys again.
+`client` creates watches. One task reads the stream into a bounded buffer, so that a cancelled or slow reader neither
+breaks the stream nor fills the memory. etcd orders all events by revision and keeps them until they are compacted, so
+the watch continues at exactly the next revision. If the next revision is compacted, the watch ends with `Compacted`,
+and its owner must list the keys again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fairlead_broker.coordination.protocol import (
 )
 
 BUFFERED_BATCHES_MAX: Final = 256
-"""Maximum number of revisions that are buffered for a slow reader. While the buffer is full, the stream waits and
+"""Maximum number of revisions that are buffered for a slow reader. While the buffer is full, the stream is not read and
 etcd keeps the events.
 """
 REOPEN_SECONDS: Final = 0.05

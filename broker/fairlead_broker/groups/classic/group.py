@@ -5,9 +5,10 @@
                         │    └── no member is left ──▶ Empty          │                                       │
                         └───── a member joins, leaves or is silent ───┴───────────────────────────────────────┘
 
-Only `handle`, `expire`, `stored` and `not_stored` change the state. Nothing is stored while members gather: after a
-coordinator's failure they join again, and a stable group continues in its generation. Times are monotonic seconds.
-Kafka's `ClassicGroup` is the model. The module is a single file because every event may begin or end a rebalance.
+Only `handle`, `expire`, `stored` and `not_stored` change the state. While members gather, nothing is stored: after a
+coordinator's failure the members join again, and a stable group continues in its generation. Times are monotonic
+seconds. The model for this module is Kafka's `ClassicGroup`. The module is a single file because any event may begin or
+end a rebalance.
 """
 
 from __future__ import annotations
@@ -38,12 +39,11 @@ from fairlead_broker.groups.classic.messages import (
 from fairlead_broker.registry.group_records import ClassicGroupRecord, ClassicMemberRecord
 
 INITIAL_DELAY_SECONDS: Final = 3.0
-"""Time for which the first join of an empty group waits for further members: Kafka's
-`group.initial.rebalance.delay.ms`."""
+"""Time for which the first join of an empty group waits for others: Kafka's `group.initial.rebalance.delay.ms`."""
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
 SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
 MEMBERS_MAX: Final = 10_000
-"""Maximum number of members and of ids that were given out for joins."""
+"""Maximum number of members, and of ids that were assigned for joins."""
 
 
 class State(StrEnum):
@@ -91,7 +91,7 @@ class Member:
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     def lives(self, now: float) -> None:
-        """Begin the session again."""
+        """Restart the session."""
         self.ends_at = now + self.session_timeout_ms / 1000
 
 
@@ -107,26 +107,26 @@ class ClassicGroup:
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)
-    """Ids that were given out for joins, with the time at which each is forgotten."""
+    """Ids that were assigned for joins, with the time at which each id is forgotten."""
     _join_ends_at: float = inf
     """Time at which a rebalance continues without the members that have not joined."""
     _join_until: float = inf
-    """Time until which an initial join may be extended for further members."""
+    """Time up to which an initial join may be extended to wait for more members."""
     _is_initial: bool = False
     _sync_ends_at: float = inf
-    """Time at which members without a sync are removed."""
+    """Time at which members that have not sent a sync are removed."""
     _stored: frozenset[str] | None = None
-    """Members that have a record in the store; None without a record of the group."""
+    """Members that have a record in the store, or None if the group has no record."""
     _unstored: int = 0
     """Number of changes that are being stored."""
     _is_dirty: bool = False
-    """Whether the stored records differ from a stable or an empty group."""
+    """Whether the stored records differ from the group's state, which is stable or empty."""
 
     @classmethod
     def load(
         cls, record: ClassicGroupRecord | None, members: Mapping[str, ClassicMemberRecord], now: float
     ) -> ClassicGroup:
-        """Return a group from its stored records; every session begins again."""
+        """Return a group from its stored records; every session is restarted."""
         group = cls()
         if record is None or not members:
             group._stored = None if record is None and not members else frozenset(members)
@@ -168,7 +168,7 @@ class ClassicGroup:
         return min(*sessions, *self.pending.values(), self._join_ends_at, self._sync_ends_at, inf, inf)
 
     def commit_refusal(self, member_id: str, generation: int) -> Refusal | None:
-        """Return the refusal of a commit, or None. During a rebalance, members still commit what they have read."""
+        """Return the refusal of a commit, or None. During a rebalance, members may still commit what they have read."""
         if member_id not in self.members:
             return Refusal.UNKNOWN_MEMBER_ID
         if generation != self.generation:
@@ -194,7 +194,7 @@ class ClassicGroup:
         return self._with_change(turn)
 
     def expire(self, now: float) -> ClassicTurn:
-        """Remove members whose time is over, and continue rebalances whose time is over."""
+        """Remove members whose time has expired, and continue rebalances whose time has expired."""
         turn = ClassicTurn([])
         for member_id in [each for each, ends_at in self.pending.items() if ends_at <= now]:
             del self.pending[member_id]
@@ -238,7 +238,7 @@ class ClassicGroup:
         return turn
 
     def _awaits(self, change: ClassicChange) -> bool:
-        """Return whether members wait for the assignment in a change."""
+        """Return whether members are waiting for the assignment in a change."""
         generation = None if change.group is None else change.group.generation
         return self.state is State.COMPLETING and generation == self.generation
 
@@ -314,7 +314,7 @@ class ClassicGroup:
         self.members[member_id] = member
         self._prepare(turn, now)
         if self._is_initial:
-            # Each further member extends the initial delay, within the longest rebalance timeout.
+            # Each additional member extends the initial delay, up to the longest rebalance timeout.
             self._join_until = min(self._join_until, now + self._rebalance_seconds)
             self._join_ends_at = min(now + self.initial_delay_seconds, self._join_until)
         self._complete_if_all_joined(turn, now)
@@ -325,7 +325,7 @@ class ClassicGroup:
             self.state is State.STABLE and member.member_id != self.leader
         )
         if is_settled and is_same:
-            # The reply to the former join was lost.
+            # The reply to the previous join was lost.
             member.lives(now)
             turn.replies.append((event.token, self._joined(member)))
             return
@@ -336,7 +336,7 @@ class ClassicGroup:
         self._complete_if_all_joined(turn, now)
 
     def _replace(self, event: Join, member: Member, turn: ClassicTurn, now: float) -> None:
-        """Give the place of a static member to its next process, which has another id."""
+        """Pass the membership of a static member to its new process, which has a different id."""
         for token in (member.join_token, member.sync_token):
             if token is not None:
                 turn.replies.append((token, Refused(Refusal.FENCED_INSTANCE_ID)))
@@ -369,7 +369,7 @@ class ClassicGroup:
     # -- rebalances
 
     def _prepare(self, turn: ClassicTurn, now: float) -> None:
-        """Begin a rebalance, unless one has begun."""
+        """Begin a rebalance, unless a rebalance is in progress."""
         if self.state is State.PREPARING:
             return
         self._is_initial = self.state is State.EMPTY and self.initial_delay_seconds > 0
@@ -508,9 +508,9 @@ class ClassicGroup:
             turn.replies.append((token, reply))
 
     def _with_change(self, turn: ClassicTurn) -> ClassicTurn:
-        """Add the change that brings the store in line with a stable or an empty group."""
+        """Add the change that makes the store match a stable or empty group."""
         if not self._is_dirty or self._unstored:
-            # A change at a time: the next one follows when the first is stored.
+            # Only one change is stored at a time: the next change follows when the first is stored.
             return turn
         self._is_dirty = False
         before = self._stored or frozenset()
@@ -549,7 +549,7 @@ def _common(members: Iterable[Member]) -> set[str]:
 
 
 def _elected(members: Iterable[Member]) -> str:
-    """Return the assignor that most members prefer among the assignors that all support."""
+    """Return the assignor that most members prefer, among the assignors that all members support."""
     members = list(members)
     allowed = _common(members)
     votes = Counter(next(name for name, _ in each.protocols if name in allowed) for each in members)
@@ -557,7 +557,7 @@ def _elected(members: Iterable[Member]) -> str:
 
 
 def _without_assignment(joined: Joined) -> Joined:
-    """Return the reply to a leader that must not assign again."""
+    """Return the reply to a leader that must not compute a new assignment."""
     return Joined(
         joined.member_id,
         joined.generation,

@@ -1,6 +1,6 @@
 """Events that a classic group receives, and its replies.
 
-A reply to a join or a sync may be given by a later event, so each event has a token that its reply repeats.
+A later event may cause the reply to a join or a sync, so each event has a token, which is repeated in its reply.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Join of a member, which waits until all members have joined."""
+    """Request to join; the member waits until all members have joined."""
 
     token: object
     member_id: str
-    """Id of the member, empty for a member without an id."""
+    """Id of the member, or an empty text if the member has no id yet."""
     new_id: str
-    """Id for a member without an id."""
+    """Id that is assigned to the member if it has none."""
     instance_id: str | None
     client_id: str
     client_host: str
@@ -45,12 +45,12 @@ class Join:
     protocols: tuple[tuple[str, bytes], ...]
     """Assignors that the member supports, preferred first, each with the member's subscription."""
     needs_known_id: bool
-    """Whether a member without an id only gets one, and must join again with it."""
+    """Whether a member without an id is only assigned one, with which it must join again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """Request of a member for its assignment; the leader sends the assignments of all members."""
+    """A member's request for its assignment; the leader's request contains the assignments of all members."""
 
     token: object
     member_id: str
@@ -73,7 +73,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """Leave of a member, which is named by its id, or by its instance id and an empty id."""
+    """Request of a member to leave, identified by its id, or by its instance id and an empty id."""
 
     token: object
     member_id: str
@@ -85,16 +85,16 @@ ClassicEvent: TypeAlias = Join | Sync | Beat | Leave
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Refusal of an event."""
+    """Refusal of the request in an event."""
 
     refusal: Refusal
     member_id: str = ""
-    """Id that a member without an id must join with."""
+    """Id with which a member without an id must join again."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """Member as the leader learns of it."""
+    """Member, as described to the leader."""
 
     member_id: str
     instance_id: str | None
@@ -111,9 +111,9 @@ class Joined:
     protocol: str
     leader: str
     members: tuple[JoinedMember, ...] = ()
-    """All members, for the leader; empty for other members."""
+    """All members, if the receiver is the leader; empty for other members."""
     skips_assignment: bool = False
-    """Whether the leader must not assign, because the group continues with its assignment."""
+    """Whether the leader must not assign partitions, because the group keeps its assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ ClassicReply: TypeAlias = Joined | Synced | Accepted | Refused
 
 @dataclass(frozen=True, slots=True)
 class ClassicChange:
-    """Records of a group that must be stored; without a group record, all records of the group are deleted."""
+    """Records of a group that must be stored; if there is no group record, all records of the group are deleted."""
 
     group: ClassicGroupRecord | None
     members: Mapping[str, ClassicMemberRecord]

@@ -1,1 +1,1 @@
-"""Calls of Kafka's clients, one module for each family of APIs, which use the runtime and build responses."""
+"""Calls of Kafka clients: one module for each family of APIs; the calls use the runtime and build responses."""

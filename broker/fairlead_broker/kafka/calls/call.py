@@ -1,4 +1,4 @@
-"""One request with what the families of calls need to know about its connection.
+"""One request with the facts about its connection that the families of calls need.
 
 `connection` builds a call from each frame, and `dispatch` passes the call to the family of its API.
 """
@@ -15,7 +15,7 @@ from fairlead_broker.kafka.protocol.frames import RequestHeader
 
 
 class CloseConnection(Exception):
-    """Raised by a call that is answered by closing the connection."""
+    """Raised by a call to close the connection instead of sending a response."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class KafkaCall:
-    """Request of one API in one version."""
+    """Request to one API in one version."""
 
     api: Api
     header: RequestHeader
     request: Any
-    """Decoded request, with the attributes of Kafka's definition."""
+    """Decoded request, with the attributes from Kafka's definition."""
     client: Client
     access: CallerAccess
 

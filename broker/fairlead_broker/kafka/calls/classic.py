@@ -33,13 +33,13 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.groups.classic_members import EventOf
 
 KNOWN_ID_SINCE: Final = 4
-"""First version of JoinGroup in which a member joins only with an id that it was given."""
+"""First version of JoinGroup in which a member joins only with an id that it was assigned."""
 STATIC_SINCE: Final = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
 """First version of each API with instance ids."""
 PROTOCOL_SINCE: Final = 5
 """First version of SyncGroup that names the assignor."""
 MANY_SINCE: Final = 3
-"""First version of LeaveGroup that names several members."""
+"""First version of LeaveGroup that can name several members."""
 SUBSCRIPTION_BYTES_MAX: Final = 64 << 10
 """Maximum size of a subscription and of an assignment, which are stored for each member."""
 
@@ -48,7 +48,7 @@ class ClassicCalls:
     """Calls of members of classic groups."""
 
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
-        """`new_id` returns a random UUID, which the id of a new member contains."""
+        """`new_id` returns a random UUID, which becomes part of a new member's id."""
         self._broker = broker
         self._new_id = new_id
 
@@ -62,7 +62,7 @@ class ClassicCalls:
         }
 
     async def join(self, call: KafkaCall) -> Reply:
-        """Join a group, and wait until its other members have joined."""
+        """Join a group, and wait until the group's other members have joined."""
         request, version = call.request, call.version
         instance_id = _instance_of(call)
         protocols = tuple((each.name, bytes(each.metadata)) for each in request.protocols)
@@ -86,7 +86,7 @@ class ClassicCalls:
         return Reply(_join_response(call, error, reply))
 
     async def sync(self, call: KafkaCall) -> Reply:
-        """Return the member's assignment, once the leader has assigned."""
+        """Return the member's assignment, once the group's leader has assigned partitions."""
         request, version = call.request, call.version
         assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
         if any(len(data) > SUBSCRIPTION_BYTES_MAX for data in assignments.values()):
@@ -115,7 +115,7 @@ class ClassicCalls:
         )
 
     async def heartbeat(self, call: KafkaCall) -> Reply:
-        """Keep a member alive, and tell it of a rebalance."""
+        """Keep a member alive, and report a rebalance to the member."""
         request = call.request
         event = partial(
             Beat,
@@ -152,7 +152,7 @@ class ClassicCalls:
     async def _ask(
         self, call: KafkaCall, event_of: EventOf, *, joins: bool = False
     ) -> tuple[KafkaError, ClassicReply | None]:
-        """Return the error and the reply of a group."""
+        """Return the error and the reply of the group for a call."""
         group = call.request.group_id
         try:
             call.access.require(Operation.READ, Kind.GROUP, group)

@@ -18,7 +18,7 @@ from fairlead_broker.kafka.protocol.messages import FindCoordinatorResponse
 from fairlead_broker.runtime import Broker
 
 MANY_SINCE: Final = 4
-"""First version that asks for several coordinators at once."""
+"""First version that can ask for several coordinators at once."""
 GROUP_TYPE: Final = 0
 TRANSACTION_TYPE: Final = 1
 
@@ -33,7 +33,7 @@ class _Found:
 
 
 class CoordinatorCalls:
-    """Calls that look up coordinators."""
+    """Calls that find coordinators."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -43,7 +43,7 @@ class CoordinatorCalls:
         return {ApiKey.FIND_COORDINATOR: self.find_coordinator}
 
     async def find_coordinator(self, call: KafkaCall) -> Reply:
-        """Return the address of the coordinator of each group."""
+        """Return the address of each group's coordinator."""
         version, request = call.version, call.request
         kind = request.key_type if version >= 1 else GROUP_TYPE
         if version >= MANY_SINCE:
@@ -76,7 +76,7 @@ class CoordinatorCalls:
     async def _find(self, call: KafkaCall, kind: int, key: str) -> _Found:
         own = self._broker.peer_side.peers.own.broker
         if kind == TRANSACTION_TYPE:
-            # The client calls this broker with InitProducerId then, which tells it that transactions are refused.
+            # The client then sends InitProducerId to this broker, which answers that transactions are refused.
             return self._at(own)
         if kind != GROUP_TYPE:
             return _Found(

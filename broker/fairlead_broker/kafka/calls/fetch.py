@@ -28,7 +28,7 @@ from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFet
 BY_ID_SINCE: Final = 13
 """First version that names topics by id."""
 DIVERGING_SINCE: Final = 12
-"""First version in which a client learns where its log diverges, and which leader to ask."""
+"""First version in which a client learns where its log diverges, and which leader to use."""
 ENDPOINTS_SINCE: Final = 16
 ZSTD_SINCE: Final = 10
 """First version whose clients read zstd."""
@@ -36,7 +36,7 @@ ZSTD_SINCE: Final = 10
 
 @dataclass(slots=True)
 class _Part:
-    """Requested partition, with its outcome."""
+    """Requested partition, with its result."""
 
     wanted: Any
     view: TopicView | None = None
@@ -96,7 +96,7 @@ class FetchCalls:
 
     async def _read(self, call: KafkaCall, parts: list[_Part], held: Any, asked: int) -> None:
         request = call.request
-        # A refusal is answered at once, as by Kafka.
+        # A refusal is answered at once, as in Kafka.
         wait_seconds = max(0, request.max_wait_ms) / 1000 if len(parts) == asked else 0.0
         spec = FetchSpec(
             partitions=[_partition(part) for part in parts],

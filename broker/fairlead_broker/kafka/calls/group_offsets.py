@@ -30,7 +30,7 @@ from fairlead_broker.runtime import Broker, TopicView
 BY_ID_SINCE: Final = 10
 """First version that names topics by id."""
 GROUPS_SINCE: Final = 8
-"""First version of OffsetFetch that asks for several groups at once."""
+"""First version of OffsetFetch that can ask for several groups at once."""
 
 
 class GroupOffsetCalls:
@@ -93,7 +93,7 @@ class GroupOffsetCalls:
     # -- reads
 
     async def fetch(self, call: KafkaCall) -> Reply:
-        """Return committed offsets; a partition without one has the offset -1, and so has a group that is not known."""
+        """Return committed offsets; a partition without a committed offset or in an unknown group has offset -1."""
         version, request = call.version, call.request
         if version < GROUPS_SINCE:
             offsets, error = await self._offsets(call, request.group_id)
@@ -150,7 +150,7 @@ class GroupOffsetCalls:
         for topic in wanted:
             view, refusal = _found(call, finder, topic)
             if refusal is KafkaError.UNKNOWN_TOPIC_OR_PARTITION:
-                # A topic that does not exist has no committed offsets, which is no error for Kafka's clients.
+                # A topic that does not exist has no committed offsets, which Kafka's clients do not regard as an error.
                 refusal = KafkaError.NONE
             entries = {} if view is None else by_topic.get(view.name, {})
             topics.append(
@@ -170,7 +170,7 @@ class GroupOffsetCalls:
 def commit_error(problem: ProblemError) -> KafkaError:
     """Return the error of a refused commit."""
     if problem.code == "group_not_empty":
-        # A program that is no member commits into a group with members.
+        # A program that is not a member commits to a group that has members.
         return KafkaError.UNKNOWN_MEMBER_ID
     classic = problem.data.get("classic")
     if isinstance(classic, str):
@@ -231,7 +231,7 @@ def _commit_response(call: KafkaCall, errors: Mapping[tuple[int, int], KafkaErro
 def _fetched(
     version: int, kind: Any, index: int, found: CommittedOffset | None, error: KafkaError = KafkaError.NONE
 ) -> Any:
-    """Return the entry of one partition; `kind`: class of its topic."""
+    """Return the entry of one partition; `kind`: class of the entry's topic."""
     part = getattr(
         kind, "OffsetFetchResponsePartitions" if version >= GROUPS_SINCE else "OffsetFetchResponsePartition"
     )
@@ -255,7 +255,7 @@ def _fetched(
 
 
 def _all_refused(topic: Any, error: KafkaError) -> Any:
-    """Set the error of a group on each partition, for versions without an error of the whole response."""
+    """Set the error of a group on each partition, for versions without an error for the whole response."""
     for partition in topic.partitions:
         partition.error_code = error
     return topic

@@ -1,6 +1,6 @@
 """Members of groups in the protocol of KIP-848, and lists and descriptions of groups.
 
-Members of Kafka's clients and of the SDK are the same members of the same groups.
+Members that use Kafka's clients and members that use the SDK are equal members of the same groups.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NOT_FOUND_SINCE: Final = 6
 
 
 class GroupCalls:
-    """Calls about groups of the protocol of KIP-848, and about groups of any kind."""
+    """Calls about groups of the KIP-848 protocol, and about groups of any kind."""
 
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
         """`new_id` returns a random UUID, for members that send no id."""
@@ -147,7 +147,7 @@ class GroupCalls:
         )
 
     async def describe_classic(self, call: KafkaCall) -> Reply:
-        """Return groups of the classic protocol with their members; tools ask for others by another API."""
+        """Return groups of the classic protocol with their members; tools use another API for other groups."""
         groups = [await self._described_classic(call, group) for group in call.request.groups]
         return Reply(DescribeGroupsResponse(version=call.version, groups=groups))
 
@@ -255,7 +255,7 @@ class GroupCalls:
 
 
 def heartbeat_request(call: KafkaCall) -> HeartbeatRequest:
-    """Return the heartbeat of a member as the runtime takes it; null stands for an unchanged field.
+    """Return the heartbeat of a member in the form that the runtime takes; null marks an unchanged field.
 
     Raises `malformed_request` or `invalid_topic_name`.
     """
@@ -267,7 +267,7 @@ def heartbeat_request(call: KafkaCall) -> HeartbeatRequest:
     return HeartbeatRequest(
         member_epoch=request.member_epoch,
         topics=UNSET if request.subscribed_topic_names is None else tuple(request.subscribed_topic_names),
-        # An empty pattern removes the former one.
+        # An empty pattern removes the previous one.
         topic_pattern=UNSET if pattern is None else pattern or None,
         instance_id=request.instance_id or UNSET,
         rack=request.rack_id or UNSET,

@@ -20,7 +20,7 @@ from fairlead_broker.runtime import Broker, TopicView
 
 
 class MetadataCalls:
-    """Calls about brokers and topics that every client makes first."""
+    """Calls about brokers and topics, which every client makes first."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -79,7 +79,7 @@ class MetadataCalls:
             return self._refused(call, name, topic_id, error)
 
     async def _view(self, call: KafkaCall, name: str) -> TopicView:
-        """Return a topic, which is created if the client and the configuration allow it."""
+        """Return a topic; create it if the client and the configuration allow this."""
         broker = self._broker
         try:
             return broker.views.by_name(name)

@@ -1,4 +1,4 @@
-"""Where partitions, brokers and topics of a request are: Kafka addresses of brokers, leaders, topics by name or id.
+"""Where the partitions, brokers and topics of a request are: Kafka addresses of brokers, leaders, topics by name or id.
 
 Every family of calls uses this module.
 """
@@ -73,10 +73,10 @@ def leader_of(view: TopicView, index: int) -> tuple[int, int]:
 
 
 class TopicFinder:
-    """Topics of one request by name or id, with the caller's access to each; a topic is looked up once."""
+    """Topics of one request, found by name or id, with the caller's access to each; each topic is looked up once."""
 
     def __init__(self, broker: Broker, call: KafkaCall, operation: Operation) -> None:
-        """`operation`: operation on each topic that the request needs."""
+        """`operation`: operation that the caller must be allowed on each topic."""
         self._broker = broker
         self._call = call
         self._operation = operation
@@ -108,7 +108,7 @@ class TopicFinder:
 
 
 def node_endpoints(brokers: Mapping[BrokerId, KafkaAddress], leaders: set[int]) -> list[dict[str, object]]:
-    """Return the fields of the endpoints of leaders that a response names."""
+    """Return the fields for the endpoints of the leaders that a response names."""
     return [
         {"node_id": number, "host": each.host, "port": each.port, "rack": each.rack}
         for number, each in brokers.items()

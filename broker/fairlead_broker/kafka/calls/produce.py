@@ -1,7 +1,7 @@
 """Produce: one Kafka batch for each partition, translated to one batch of Fairlead and stored by the runtime.
 
-The batches of one connection are queued at their partitions in the order of their requests, whatever each of them costs
-to translate.
+The batches of one connection are queued at their partitions in the order of their requests, no matter how long each
+takes to translate.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from fairlead_broker.runtime import AppendResult, Broker, ProduceItem, TopicView
 BY_ID_SINCE: Final = 13
 """First version that names topics by id."""
 ENDPOINTS_SINCE: Final = 10
-"""First version that names the current leader in a refusal."""
+"""First version in which a refusal names the current leader."""
 SEQUENCES: Final = 2**31
-"""Number of sequence numbers; the number after the last is 0."""
+"""Number of different sequence numbers; the last is followed by 0."""
 _ACKS: Final = {-1: Acks.ALL, 1: Acks.LEADER, 0: Acks.NONE}
 
 
 @dataclass(slots=True)
 class _Part:
-    """Batch of one partition, with its outcome."""
+    """Batch of one partition, with its result."""
 
     index: int
     records: Any
@@ -84,7 +84,7 @@ class ProduceCalls:
             await self._store(call, topics, acks)
         if acks is Acks.NONE:
             if any(part.error for _, parts in topics for part in parts):
-                # Closing the connection is the only way to tell the producer, which fetches metadata then.
+                # Closing the connection is the only way to notify the producer, which then fetches metadata.
                 raise CloseConnection
             return None
         return Reply(self._response(call, topics))
@@ -138,7 +138,7 @@ class ProduceCalls:
             part.view = view
 
     async def _translate(self, part: _Part) -> None:
-        """Set the batch of a partition as the runtime stores it, or the refusal of the batch."""
+        """Set the batch of a partition in the form that the runtime stores, or the refusal of the batch."""
         view = part.view
         assert view is not None, "the topic was found"
         try:
@@ -218,11 +218,11 @@ class ProduceCalls:
 
 
 def _refuse(part: _Part, problem: ProblemError) -> None:
-    """Set the refusal of a batch by the runtime."""
+    """Set the runtime's refusal of a batch."""
     error = error_of(problem, Family.DATA)
     if error is KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER and part.item is not None:
         behind = (int(str(problem.data["expected"])) - read_header(part.item.batch).base_sequence) % SEQUENCES
         if 0 < behind < SEQUENCES // 2:
-            # The batch was stored before so many others that its offset is no longer known.
+            # So many batches were stored after this batch that its offset is no longer known.
             error = KafkaError.DUPLICATE_SEQUENCE_NUMBER
     part.refuse(error, problem.detail)

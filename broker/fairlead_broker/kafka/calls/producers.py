@@ -15,7 +15,7 @@ from fairlead_broker.runtime import Broker
 
 
 class ProducerCalls:
-    """Calls of producers that are not about records."""
+    """Calls of producers that do not send records."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -25,10 +25,10 @@ class ProducerCalls:
         return {ApiKey.INIT_PRODUCER_ID: self.init_producer_id}
 
     async def init_producer_id(self, call: KafkaCall) -> Reply:
-        """Return a new producer id, also to a producer that names its former id, as Kafka does.
+        """Return a new producer id, even to a producer that names its previous id, as Kafka does.
 
-        A transactional producer is refused with an error that is final for its client; most others are retried for
-        ever.
+        A transactional producer is refused with an error that its client does not retry; most other errors are retried
+        for ever.
         """
         if call.request.transactional_id is not None:
             return _refused(call, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -1,4 +1,4 @@
-"""Replies of calls: a response, and what must be released once the response is sent."""
+"""Replies to calls: a response, and the resources that must be released once the response is sent."""
 
 from __future__ import annotations
 

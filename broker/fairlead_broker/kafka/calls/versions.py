@@ -18,7 +18,7 @@ async def api_versions(call: KafkaCall) -> Reply:
 
 
 def unsupported_version() -> Response:
-    """Return the response, in version 0, to a request in an unknown version."""
+    """Return the response, in version 0, to a request whose version is unknown."""
     return _table(0, KafkaError.UNSUPPORTED_VERSION)
 
 

@@ -1,4 +1,4 @@
-"""Kafka's protocol itself: the served APIs, their messages, frames of bytes, and error codes.
+"""Kafka's protocol itself: the served APIs, their messages, byte frames, and error codes.
 
 The package must not depend on topics or groups, and the module `messages` is the only one that imports the library with
 Kafka's message definitions.

@@ -46,7 +46,7 @@ class Api:
     first: int
     last: int
     note: str
-    """What an answer leaves out or refuses, for the reference page."""
+    """What an answer omits or refuses, for the reference page."""
 
     def serves(self, version: int) -> bool:
         """Return whether the listener answers a version."""

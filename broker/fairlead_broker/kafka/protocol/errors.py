@@ -1,6 +1,7 @@
-"""Kafka's error codes, and the error of each problem in the catalogue.
+"""Kafka's error codes, and the error for each problem in the catalogue.
 
-Every family of calls uses this module. A problem that may succeed when retried has an error that Kafka's clients retry.
+Every family of calls uses this module. A problem that may succeed when retried is mapped to an error that Kafka's
+clients retry.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class KafkaError(IntEnum):
 
 
 class Family(Enum):
-    """Family of calls, on which the error of a few problems depends."""
+    """Family of calls; the error for a few problems depends on the family."""
 
     DATA = auto()
     GROUP = auto()
@@ -175,13 +176,13 @@ ERRORS: Final[Mapping[str, KafkaError]] = MappingProxyType(
         "coordination_unavailable": KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Error of each problem code, unless the family of the call has another one."""
+"""Error for each problem code, unless the family of the call has a different one."""
 FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyType(
     {
         Family.DATA: {
             # Producers and consumers retry these errors after they have fetched metadata.
             "coordination_unavailable": KafkaError.NOT_LEADER_OR_FOLLOWER,
-            # A producer counts its retries and a quota error is final for it; a time-out is retried.
+            # A producer counts its retries, and a quota error is final for a producer; a time-out is retried.
             "overloaded": KafkaError.REQUEST_TIMED_OUT,
             "throttled": KafkaError.REQUEST_TIMED_OUT,
             "forbidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -202,7 +203,7 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
 
 
 def error_of(problem: ProblemError, family: Family) -> KafkaError:
-    """Return Kafka's error for a problem; a code of a newer broker has an error by its kind."""
+    """Return Kafka's error for a problem; an unknown code from a newer broker gets an error according to its kind."""
     code = problem.code
     found = FAMILY_ERRORS[family].get(code) or ERRORS.get(code)
     if found is not None:

@@ -1,7 +1,7 @@
-"""Frames of Kafka's protocol: whole requests in the bytes of a connection, and the header of each request.
+"""Frames of Kafka's protocol: splits the bytes of a connection into requests, and reads the header of each request.
 
 `connection` feeds the received bytes to a `FrameReader`. A frame's bytes are kept as they arrive: no memory is
-allocated because of a length that a client merely announces.
+allocated on the basis of a length that a client merely announces.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
 from fairlead_broker.kafka.protocol.messages import UndecodableError, is_flexible
 
 FRAME_BYTES_MAX: Final = 4 << 20
-"""Maximum number of bytes of a request other than Produce: what a fetch of 10,000 partitions takes."""
+"""Maximum size in bytes of a request other than Produce, enough for a fetch of 10,000 partitions."""
 TAGGED_FIELDS_MAX: Final = 100
 """Maximum number of tagged fields of a request header."""
 _SIZE: Final = struct.Struct(">i")
@@ -40,9 +40,9 @@ class Frame:
 
     header: RequestHeader
     api: Api | None
-    """API of the request; None if the listener does not answer the API or the version."""
+    """API of the request; None if the listener does not serve the API in this version."""
     body: memoryview
-    """Bytes after the header; for an API that is not answered, all bytes after the client id."""
+    """Bytes after the header; for an API that is not served, all bytes after the client id."""
     nbytes: int
 
 
@@ -57,7 +57,7 @@ class FrameReader:
         self._chunks: list[memoryview] = []
         self._have = 0
         self._wanted: int | None = None
-        """Number of bytes of the frame at the front with its size; None while its size is unknown."""
+        """Number of bytes of the first frame, including its size field; None while the size is unknown."""
 
     def feed(self, data: bytes) -> None:
         """Take received bytes."""
@@ -71,7 +71,7 @@ class FrameReader:
         return self._wanted
 
     def next_frame(self) -> Frame | None:
-        """Return the announced frame; None until all of it has arrived. Raises UndecodableError."""
+        """Return the announced frame, or None until it has arrived completely. Raises UndecodableError."""
         assert self._wanted is not None, "the size of the frame is known"
         if self._have < self._wanted:
             return None

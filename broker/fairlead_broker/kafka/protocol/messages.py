@@ -1,4 +1,4 @@
-"""Requests and responses as objects, read and written by the library that is generated from Kafka's own definitions.
+"""Requests and responses as objects; the library that is generated from Kafka's own definitions reads and writes them.
 
 `connection` decodes requests and encodes responses here, and the families of calls build responses from the classes in
 this module. No other module imports the library.
@@ -89,7 +89,7 @@ __all__ = [
 
 
 DEFINITIONS: Final = f"{__package__}.definitions"
-"""Folder with Kafka's own definition files of messages that the library lacks."""
+"""Folder with Kafka's own definition files for messages that the library lacks."""
 
 
 class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=DEFINITIONS):  # type: ignore[misc, call-arg]
@@ -128,19 +128,19 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
 }
-"""Classes of the requests and the responses of each API."""
+"""Classes for the requests and responses of each API."""
 _DATA_APIS: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 _SIZE_AND_CORRELATION: Final = struct.Struct(">ii")
 
 
 def is_flexible(api: Api, version: int) -> bool:
-    """Return whether messages of a version have tagged fields and compact lengths."""
+    """Return whether messages of a version use tagged fields and compact lengths."""
     found: bool = MESSAGES[api.key][0].flexible_version_q(version)
     return found
 
 
 class UndecodableError(Exception):
-    """Raised for bytes that are no request of Kafka's protocol; the connection is closed."""
+    """Raised for bytes that are not a request of Kafka's protocol; the connection is closed."""
 
 
 class Response(Protocol):
@@ -176,7 +176,8 @@ def encode_response(
 ) -> list[bytes | bytearray]:
     """Return the frame of a response: its size, header and body."""
     body = response.encode(version=version)
-    # The header of ApiVersions responses has no tagged fields, so that clients can read it before they know versions.
+    # The header of ApiVersions responses has no tagged fields, so that clients can read it before they know any
+    # versions.
     tagged = b"\0" if is_flexible(api, version) and api.key is not ApiKey.API_VERSIONS else b""
     return [_SIZE_AND_CORRELATION.pack(4 + len(tagged) + len(body), correlation_id) + tagged, body]
 

@@ -1,8 +1,9 @@
-"""Bounds of requests, which are checked on the bytes before any object is created.
+"""Bounds of requests, checked on the bytes before any object is created.
 
-`messages` walks every request along Kafka's own definition of it before the library decodes it: the library believes
-lengths and counts, and six bytes of a request can become an object of 500. The walk allocates nothing that a request
-claims, and takes time in proportion to the bytes. This module must not know what a field is for.
+`messages` walks through every request according to Kafka's own definition before the library decodes it: the library
+trusts lengths and counts, and six bytes of a request can become an object of 500 bytes. The walk allocates no memory
+because of claims in a request, and its time is proportional to the number of bytes. This module must not know the
+purposes of fields.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Any, Final, TypeAlias
 from fairlead_api.batch.header import Buffer
 
 ELEMENTS_MAX: Final = 100_000
-"""Maximum number of elements of all arrays of a request."""
+"""Maximum number of elements in all arrays of a request."""
 DATA_ELEMENTS_MAX: Final = 20_000
-"""Maximum number of elements of all arrays of a produce or a fetch: 10,000 partitions, each in a topic of its own."""
+"""Maximum number of elements in all arrays of a produce or fetch request: 10,000 partitions, each in its own topic."""
 TAGGED_FIELDS_MAX: Final = 100
-"""Maximum number of tagged fields of a structure. Kafka's definitions have at most three."""
+"""Maximum number of tagged fields in a structure. Kafka's definitions have at most three."""
 TAGGED_BYTES_MAX: Final = 64 << 20
-"""Maximum of the sum over all structures with tagged fields of the bytes from there to the end of the request, which
-the library copies for each of them. Clients send no tagged fields in long arrays."""
+"""Maximum number of bytes that the library copies because of tagged fields: for each structure that has some, it copies
+the rest of the request. Clients send no tagged fields in long arrays."""
 VERSION_MAX: Final = 2**15 - 1
 
 _FIXED_BYTES: Final = {
@@ -42,11 +43,11 @@ _NO_VERSIONS: Final = range(0)
 
 
 class UnboundedRequest(Exception):
-    """A request whose lengths or counts do not fit into its bytes or into the limits."""
+    """Raised for a request whose lengths or counts exceed its bytes or the limits."""
 
 
 class _Walk:
-    """Position in the bytes of one request, and the number of elements that it may still have."""
+    """Position in the bytes of one request, and the number of elements that the request may still have."""
 
     __slots__ = ("at", "body", "elements_left", "stop", "tagged_bytes")
 
@@ -84,7 +85,7 @@ class _Walk:
         return number
 
     def length(self, form: struct.Struct | None, *, nullable: bool, what: str) -> int:
-        """Read a length or a count, 0 for null; without `form`, the length is compact."""
+        """Read a length or a count, 0 for null; if `form` is None, the length is compact."""
         number = self.varint() - 1 if form is None else self.fixed(form)
         if number >= 0:
             return number
@@ -94,7 +95,7 @@ class _Walk:
         raise UnboundedRequest(message)
 
     def count(self, elements: int) -> None:
-        """Take elements from the limit."""
+        """Deduct elements from the limit."""
         self.elements_left -= elements
         if self.elements_left < 0:
             message = "too many elements in one request"
@@ -106,7 +107,7 @@ _Field: TypeAlias = Mapping[str, Any]
 
 
 class RequestShape:
-    """Walk through the requests of one version of an API."""
+    """Walk through the requests of an API in one version."""
 
     __slots__ = ("_step",)
 
@@ -116,7 +117,7 @@ class RequestShape:
         self._step = _as_step(_structure(definition["fields"], version, flexible))
 
     def check(self, body: Buffer, elements_max: int) -> None:
-        """Check that all lengths of a request, without its header, are inside of its bytes.
+        """Check that all lengths in a request, without its header, lie within its bytes.
 
         `elements_max` limits the elements of all arrays together. Raises `UnboundedRequest`.
         """
@@ -140,7 +141,7 @@ def _versions(text: str | None) -> range:
 def _structure(fields: Sequence[_Field], version: int, flexible: bool) -> _Step | int:
     """Return the walk through the fields of a version, with adjacent fields of fixed size as one step.
 
-    A structure whose fields all have a fixed size is a number of bytes.
+    A structure that has only fields of fixed size is represented by its number of bytes.
     """
     steps: list[_Step | int] = []
     tagged: dict[int, _Step] = {}
@@ -167,7 +168,7 @@ def _structure(fields: Sequence[_Field], version: int, flexible: bool) -> _Step 
 
 
 def _as_step(step: _Step | int) -> _Step:
-    """Return the walk past a fixed number of bytes, or the step itself."""
+    """Return the walk that skips a fixed number of bytes, or the step itself."""
     if not isinstance(step, int):
         return step
 

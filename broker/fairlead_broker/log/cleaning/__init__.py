@@ -1,5 +1,5 @@
 """Cleaning of one log: the rounds, the program of the process that runs them, and the swap of segments.
 
-A round reads and writes files next to the log's; `partition_log` swaps segments. The package must not know about the
-state of a log besides its files: the order of a round contains everything else.
+A round reads and writes files next to the log's; `partition_log` swaps segments. The package must not know any state of
+a log except its files: the order for a round contains all other facts.
 """

@@ -1,9 +1,9 @@
-"""The program of the cleaner's child process: carries out rounds of cleaning that the broker orders.
+"""The program of the cleaner's child process, which carries out the cleaning rounds that the broker orders.
 
-The broker starts the program with `python -m`. Orders and events are JSON lines: an order on the standard input begins
-a round, each event goes to the standard output, and the round goes on when the broker answers with `go`. Any other
-answer ends the round. The program ends when its input ends. It runs with the lowest priority for processor and disk,
-and with a limit for its memory. It has no clock, and renames no file.
+The broker starts the program with `python -m`. Orders and events are JSON lines: an order on the standard input starts
+a round, each event is written to the standard output, and the round continues when the broker answers `go`. Any other
+answer ends the round. The program ends when its standard input is closed. It runs with the lowest processor and disk
+priority, and with a memory limit. It has no clock and renames no files.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
 GO: Final = b"go"
 NICENESS: Final = 10
 MEMORY_BYTES_MIN: Final = 256 << 20
-"""Memory of the process besides twice the map, which has two copies while it grows: libraries, windows and output. With
-the default size of the map, the limit of the process is 512 MiB.
+"""Memory of the process in addition to twice the map, which exists in two copies while it grows: libraries, windows and
+output. With the default size of the map, the memory limit of the process is 512 MiB.
 """
 _IDLE_CLASS: Final = 3 << 13
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 
 
 class RoundFailed(msgspec.Struct, frozen=True, tag="failed"):
-    """End of a round by an error."""
+    """A round ended with an error."""
 
     reason: str
     first_offset: int | None = None
-    """Offset below which the damaged segment is intact, or None if an operation of the disk failed."""
+    """Offset below which the damaged segment is intact, or None if a disk operation failed."""
     next_offset: int | None = None
     """End of the damaged segment."""
 
@@ -54,12 +54,12 @@ CleanerEvent = Progress | Mapped | GroupCleaned | RoundDone | RoundFailed
 
 
 class _CleaningFile(PosixFile):
-    """A file whose pages do not stay in the page cache, which belongs to readers."""
+    """A file whose pages are dropped from the page cache, so that readers can use the memory."""
 
     __slots__ = ()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read, and drop the read pages."""
+        """Read, and drop the pages from the page cache."""
         count = super().read_into(buffer, position)
         with suppress(OSError):
             os.posix_fadvise(self._use().number, position, count, os.POSIX_FADV_DONTNEED)
@@ -67,13 +67,13 @@ class _CleaningFile(PosixFile):
 
 
 class _CleaningStorage(PosixStorage):
-    """The disk for a round."""
+    """Disk access for a round."""
 
     file_type = _CleaningFile
 
 
 def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None:
-    """Carry out one round, and write its events."""
+    """Carry out one round and write its events."""
     try:
         for event in clean(order, _CleaningStorage()):
             _write(events, event)
@@ -99,20 +99,20 @@ def _write(events: BinaryIO, event: CleanerEvent) -> None:
 
 
 def _limit_memory(nbytes: int) -> None:
-    """Limit the memory of this process, as far as the system allows."""
+    """Limit the memory of this process, if the system allows it."""
     with suppress(OSError, ValueError):
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (nbytes, hard))
 
 
 def _step_back() -> None:
-    """Lower the priorities of this process, as far as the system allows."""
+    """Lower the priorities of this process, if the system allows it."""
     with suppress(OSError):
         os.nice(NICENESS)
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
         ctypes.CDLL(None).syscall(number, 1, 0, _IDLE_CLASS)
-    # The kernel ends this process first when memory runs short.
+    # The kernel kills this process first if memory runs short.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 

@@ -1,9 +1,9 @@
 """One round of cleaning: read the closed segments of a partition, and write the segments that replace them.
 
-A round maps the keys of the cleanable range, and then rewrites neighbouring segments in groups, in ascending order. The
-new files of a group are written next to the old files, with the suffix `.cleaned`, and are synced. The broker renames
-them (`swap`) before the round continues. `process` runs rounds in a child process of the broker, and
-tests run them directly. A round opens files by their paths, changes no existing file and has no clock.
+A round maps the keys of the cleanable range, and then rewrites adjacent segments in groups, in ascending order. The new
+files of a group are written next to the old files, with the suffix `.cleaned`, and are synced. The broker renames them
+(`swap`) before the round continues. `process` runs rounds in a child process of the broker, and tests run them
+directly. A round opens files by their paths, changes no existing file and has no clock.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ CLEANED_SUFFIX: Final = ".cleaned"
 READ_BYTES: Final = 4 << 20
 WRITE_BYTES: Final = 1 << 20
 PROGRESS_BYTES: Final = 8 << 20
-"""Number of bytes read and written after which a round reports its progress, and waits for the permission to go on."""
+"""Number of bytes read and written after which a round reports its progress and waits for permission to continue."""
 OFFSETS_MAX: Final = 2**31 - 1
-"""Largest number of offsets in a group of segments."""
+"""Maximum range of offsets in a group of segments."""
 
 
 class CleaningFailed(Exception):
-    """A segment has bytes that are no intact batch, so the round ends."""
+    """A segment contains bytes that are not an intact batch, so the round ends."""
 
     def __init__(self, first_offset: int, next_offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class SegmentRange(msgspec.Struct, frozen=True):
     base_offset: Offset
     next_offset: Offset
     size: int
-    """Size of its batches in bytes."""
+    """Size of the segment's batches in bytes."""
 
 
 class CleaningOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +69,9 @@ class CleaningOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     segments: tuple[SegmentRange, ...]
-    """Neighbouring closed segments from the log start to the end of the cleanable range."""
+    """Adjacent closed segments from the log start to the end of the cleanable range."""
     map_from: Offset
-    """Offset below which the partition was cleaned before."""
+    """Offset below which earlier rounds have cleaned the partition."""
     segment_bytes: int
     index_interval_bytes: int
     buffer_bytes: int
@@ -98,13 +98,13 @@ class Mapped(msgspec.Struct, frozen=True, tag="mapped"):
 
 
 class GroupCleaned(msgspec.Struct, frozen=True, tag="group"):
-    """A group of segments whose replacement is written and synced."""
+    """A group of segments whose replacement has been written and synced."""
 
     base_offsets: tuple[Offset, ...]
-    """Base offsets of the old segments. The first one is also the base offset of the new segment."""
+    """Base offsets of the old segments. The first offset is also the base offset of the new segment."""
     next_offset: Offset
     removed_to: Offset
-    """Offset after the last tombstone or marker that the new segments of this round lack, or 0."""
+    """Offset after the last tombstone or marker that this round has removed, or 0."""
 
 
 class RoundDone(msgspec.Struct, frozen=True, tag="done"):
@@ -121,7 +121,7 @@ Event = Progress | Mapped | GroupCleaned | RoundDone
 
 
 def clean(order: CleaningOrder, storage: Storage) -> Iterator[Event]:
-    """Carry out a round. After each `GroupCleaned` the caller swaps the group before it takes the next event.
+    """Carry out a round. After each `GroupCleaned`, the caller swaps the group before it requests the next event.
 
     Raises `CleaningFailed` for a damaged segment, and `OSError`.
     """
@@ -229,7 +229,7 @@ class _Round:
 
 
 def stored_batches(file: File, segment: SegmentRange) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a segment, whose offsets must be contiguous. Only the stamps are verified.
+    """Yield the batches of a segment; the offsets must be contiguous. Only the stamps are verified.
 
     Raises `CleaningFailed` and `OSError`.
     """
@@ -287,7 +287,7 @@ def _check(
 
 
 def _groups(order: CleaningOrder, until: Offset) -> Iterator[tuple[SegmentRange, ...]]:
-    """Yield neighbouring segments below the end of the range that fit one segment together."""
+    """Yield groups of adjacent segments below the end of the range that together fit into one segment."""
     group: list[SegmentRange] = []
     for segment in order.segments:
         if segment.base_offset >= until:
@@ -324,7 +324,7 @@ class _GroupWriter:
         self._file = self._create(LOG_SUFFIX)
 
     def write(self, header: BatchHeader | None, data: bytes) -> None:
-        """Add a batch to the segment. `header` is given for a stored batch that stays unchanged."""
+        """Add a batch to the segment. `header` is given for a stored batch that is kept unchanged."""
         found = read_header(data) if header is None else header
         self._index.note(found.base_offset, self._size, found.max_time_us, self._interval_bytes)
         if header is not None and header.is_control and header.base_offset >= self._until:
@@ -346,7 +346,8 @@ class _GroupWriter:
     def close(self) -> None:
         """Write the indexes, and sync all files.
 
-        The file of aborted transactions is written even without an entry, since it replaces that of the old segment.
+        The file of aborted transactions is written even if it has no entries, since it replaces the file of the old
+        segment.
         """
         self._flush()
         index, count = self._index, len(self._index)
@@ -372,6 +373,6 @@ class _GroupWriter:
 
     def _create(self, suffix: str) -> File:
         path = self._name.with_name(self._name.name + suffix + CLEANED_SUFFIX)
-        # A file that an earlier round has left may also have another name.
+        # A file left by an earlier round may also have a second name.
         self._storage.unlink(path)
         return self._storage.open(path, create=True)

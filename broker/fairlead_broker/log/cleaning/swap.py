@@ -1,12 +1,13 @@
-"""Replace a group of segments by one cleaned segment, so that a crash at any time leaves either of the two.
+"""Replace a group of segments with one cleaned segment, so that a crash at any time leaves one or the other.
 
-The files of the new segment are synced under names with the suffix `.cleaned`. Once the file of its batches has the
-name `.log.swap` durably, the new segment counts. The last step removes the old segments and gives the new files their
-names; a starting broker repeats it if `.log.swap` exists. No journal is needed: the offsets of the batches in
-`.log.swap` say which segments it replaces.
+The files of the new segment are synced under names with the suffix `.cleaned`. The new segment takes effect once the
+file with its batches durably has the name `.log.swap`. The last step removes the old segments and gives the new files
+their final names; a starting broker repeats this step if `.log.swap` exists. No journal is needed: the offsets of the
+batches in `.log.swap` show which segments it replaces.
 
-The folder is synced before the batches change their name, both times, since a crash may keep any part of the changes
-since the last sync: batches must never meet indexes or neighbours of the other kind.
+The folder is synced before each of the two renames of the batch file, since a crash may keep any subset of the changes
+since the last sync: the old batches must never be combined with new indexes or neighbours, nor the new batches with old
+ones.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from fairlead_broker.log.segments.storage import Storage
 
 SWAP_SUFFIX: Final = ".swap"
 _OTHERS: Final = (".index", ".timeindex", ABORTED_SUFFIX)
-"""Suffixes of the files that a cleaned segment has besides its batches."""
+"""Suffixes of the files of a cleaned segment other than its batches."""
 _NAME_DIGITS: Final = 20
 
 
 def begin_swap(storage: Storage, folder: Path, base_offset: Offset) -> None:
-    """Make a cleaned segment count. Raises `OSError`, after which the next start decides."""
+    """Make a cleaned segment take effect. Raises `OSError`; the next start then decides which segments remain."""
     name = f"{base_offset:020d}"
     for suffixes in (_OTHERS, (LOG_SUFFIX,)):
         for suffix in suffixes:
@@ -37,9 +38,9 @@ def begin_swap(storage: Storage, folder: Path, base_offset: Offset) -> None:
 
 
 def finish_swap(storage: Storage, folder: Path, base_offset: Offset, others: Iterable[int]) -> None:
-    """Remove the other segments of a group, and give the new segment its names. Raises `OSError`.
+    """Remove the other segments of a group, and give the new segment its final names. Raises `OSError`.
 
-    The state of the producers at the first offset of the group stays.
+    The producer state at the first offset of the group is kept.
     """
     for base in others:
         for suffix in (LOG_SUFFIX, *INDEX_SUFFIXES):
@@ -53,14 +54,14 @@ def finish_swap(storage: Storage, folder: Path, base_offset: Offset, others: Ite
 
 
 def drop_cleaned(storage: Storage, folder: Path) -> None:
-    """Remove the files of a segment that does not count yet. Raises `OSError`."""
+    """Remove the files of a segment that has not taken effect yet. Raises `OSError`."""
     for name in storage.list_files(folder):
         if name.endswith(CLEANED_SUFFIX):
             storage.unlink(folder / name)
 
 
 def finish_swaps(storage: Storage, folder: Path) -> None:
-    """Finish the swaps that a crash has interrupted, and drop cleaned segments that do not count. Raises `OSError`."""
+    """Finish the swaps that a crash has interrupted, and drop segments that did not take effect. Raises `OSError`."""
     names = storage.list_files(folder)
     drop_cleaned(storage, folder)
     counting = {name[:_NAME_DIGITS] for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
@@ -92,6 +93,6 @@ def _end_of(storage: Storage, path: Path) -> int:
 
 def _rename(storage: Storage, folder: Path, source: str, target: str) -> None:
     storage.rename(folder / source, folder / target)
-    # After a power failure during an earlier rename, both names may refer to the file. Another rename changes nothing
-    # then.
+    # After a power failure during an earlier rename, both names may refer to the file. Another rename then has no
+    # effect.
     storage.unlink(folder / source)

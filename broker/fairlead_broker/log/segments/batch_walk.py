@@ -48,8 +48,8 @@ class BadBatch(Exception):
         super().__init__(f"byte {position}: {reason}")
         self.position = position
         self.search_from = search_from
-        """First possible position of the next good batch. If the stamp of the bad batch, and therefore its length,
-        is valid, the position is the end of the bad batch: a record in it may contain a stored batch, which the
+        """First possible position of the next good batch. If the stamp of the bad batch, and therefore its length, is
+        valid, the position is the end of the bad batch: a record in the bad batch may contain a stored batch, which the
         search must not find.
         """
 
@@ -106,9 +106,9 @@ def verify_batches(
     """Yield the batches from a position onwards, checking both checksums. Raises `BadBatch` at the first bad batch.
 
     Offsets are checked as in `walk_headers`. A batch that begins at `offset_stop` or later is bad: the file belongs to
-    another segment. A batch whose leader epoch is below `epoch_min` or below that of the batch before it is bad as
-    well. The leader epochs of a log never decrease, so a lower epoch means that a lost write left an older batch at
-    this position.
+    another segment. A batch whose leader epoch is below `epoch_min` or below that of the previous batch is also bad.
+    The leader epochs of a log never decrease, so a lower epoch means that a lost write left an older batch at this
+    position.
     """
     window = _Window(file, stop, VERIFY_WINDOW_BYTES, offset_stop)
     return _walk(window, position, expected, verify=True, epoch=epoch_min)

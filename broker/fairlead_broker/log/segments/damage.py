@@ -42,7 +42,7 @@ def merge_ranges(damaged: Iterable[DamagedRange], log_start: Offset, end: Offset
 
 
 def _joined(damaged: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """Return ranges that are all accepted, or all not accepted, in ascending order with adjacent ranges joined."""
+    """Return ranges that are all accepted or all not accepted, in ascending order with adjacent ranges joined."""
     joined: list[DamagedRange] = []
     for damage in sorted(damaged, key=attrgetter("first_offset")):
         last = joined[-1] if joined else None

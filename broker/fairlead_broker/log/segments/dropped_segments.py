@@ -54,11 +54,11 @@ class DroppedSegments:
             self._waiting.extend((due_us, segment) for segment in segments)
 
     def hold(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Hold segments that another segment has replaced, for readers that use them until `due_us`."""
+        """Keep segments that another segment has replaced, for readers that use them until `due_us`."""
         self._held.extend((due_us, segment) for segment in segments)
 
     def release_due(self, now_us: TimestampUs) -> Offset | None:
-        """Release the replaced segments that are due. Returns the end of the last of them, or None if none is due."""
+        """Release the replaced segments that are due. Returns the end of the last released segment, or None."""
         end = None
         with self._lock:
             while self._held and self._held[0][0] <= now_us:

@@ -1,11 +1,11 @@
 """Plan reads from an offset, and trim the read bytes to whole batches.
 
 The module is pure except for its buffer. `segments` calls the module for cached reads and for reads from the disk. A
-read checks that every returned batch follows the batch before it, by its offset and its leader epoch, since a lost
-write may leave an intact older batch between two good batches. `readable_log` checks the leader epoch of the first
-batch. The bytes between two entries of the index form a run of small batches or one large batch. numpy walks all runs
-of a read at once, so a read of large batches takes a single step. The contents of batches are not checked, because
-readers verify every checksum.
+read checks by offset and leader epoch that every returned batch follows the previous batch, since a lost write may
+leave an intact older batch between two good batches. `readable_log` checks the leader epoch of the first batch. The
+bytes between two entries of the index form a run of small batches or one large batch. numpy walks all runs of a read at
+once, so a read of large batches takes a single step. The contents of batches are not checked, because readers verify
+every checksum.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LogRead:
     next_offset: Offset
     """Offset at which the next read begins."""
     ends_at_stale: bool = False
-    """Whether the next batch in the file has an earlier leader epoch, and is therefore not a part of the log."""
+    """Whether the next batch in the file has an earlier leader epoch, and is therefore not part of the log."""
 
     @property
     def first_batch(self) -> tuple[int, int]:

@@ -51,7 +51,7 @@ from fairlead_broker.log.segments.storage import File, Storage, read_whole
 LOG_SUFFIX: Final = ".log"
 ABORTED_SUFFIX: Final = ".aborted"
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".producers", ".producers-begin", ABORTED_SUFFIX)
-"""Suffixes of the files that belong to a segment besides its batches and are removed with the segment."""
+"""Suffixes of a segment's other files, which are removed together with the segment."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Segment:
         self.growing = False
         """Whether this segment is the last segment, which grows and whose index is complete only in memory."""
         self.replaced = False
-        """Whether another segment has replaced this one. Its files have no name any more and stay open for readers."""
+        """Whether another segment has replaced this one. The files then have no name, and stay open for readers."""
         self.body: SegmentBody | None = None
         """State in memory, or None while a closed segment is not in use. The last segment always has a body."""
         self.unsynced_files: tuple[File, ...] = ()
@@ -114,7 +114,7 @@ class Segment:
 
     @property
     def offset_stop(self) -> Offset | None:
-        """Base offset of the next segment, which bounds this segment's batches, or None for the growing segment."""
+        """Base offset of the next segment, where this segment's batches end, or None for the growing segment."""
         return None if self.growing else self.next_offset
 
     def path_of(self, suffix: str) -> Path:
@@ -210,8 +210,8 @@ class Segment:
     def load(self) -> SegmentBody:
         """Return the body of the segment, opening the segment if necessary, and record the use.
 
-        Raises `SegmentReplaced` if the segment was not open when another one replaced it, and `StorageFailed` if the
-        disk cannot be read.
+        Raises `SegmentReplaced` if the segment was not open when another segment replaced it, and `StorageFailed` if
+        the disk cannot be read.
         """
         body = self.body
         if body is None:
@@ -227,15 +227,16 @@ class Segment:
         return body
 
     def keep_open(self) -> None:
-        """Keep an open file open for readers, before another segment takes its name.
+        """Keep an open file open for readers before another segment takes its name.
 
-        A segment that is not open cannot be opened any more.
+        A replaced segment that is not open can no longer be opened.
         """
         self._cache.forget(self)
         with self._end_lock:
             self.replaced = True
             body = self.body
-        # The cache may have been closing the segment: then readers have the body, and other reads find the new segment.
+        # The cache may have been closing the segment: in that case readers still have its body, and new reads find the
+        # new segment.
         if body is not None:
             body.file.keep_open()
 
@@ -363,7 +364,7 @@ class Segment:
             body = self.body
             if body is None:
                 if self.replaced:
-                    # The opened file may be that of the other segment.
+                    # The opened file may belong to the other segment.
                     raise self._gone()
                 body = self.body = opened
             return body
@@ -458,7 +459,7 @@ def read_index_file(storage: Storage, path: Path) -> bytes | None:
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Distance in bytes between entries in a rebuilt index of a closed segment, for any setting of the topic."""
+"""Distance in bytes between entries when a closed segment's index is rebuilt, for any setting of the topic."""
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:

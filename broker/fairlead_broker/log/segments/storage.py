@@ -36,7 +36,7 @@ FOLDER_MODE: Final = 0o750
 HOLDER_BYTES: Final = 16
 """Size in bytes of the holder's name in a lock file, padded with spaces."""
 FILES_MAX: Final = 65_536
-"""Maximum number of log files kept open, even if the process may open more."""
+"""Maximum number of log files kept open, even if the process could open more."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 _USED: Final = attrgetter("used")
 
@@ -73,7 +73,7 @@ class File(Protocol):
         ...
 
     def keep_open(self) -> None:
-        """Keep the file open while it is held, because another file gets its name."""
+        """Keep the file open while it is held, because another file is about to get its name."""
         ...
 
 
@@ -238,7 +238,7 @@ class PosixFile:
         while buffers:
             written = os.pwritev(descriptor.number, buffers[:BUFFERS_MAX], position)
             if written == 0:
-                # The kernel returns 0 only for permanent reasons, so repeating the write would loop forever.
+                # The kernel returns 0 only for permanent reasons, so a loop that repeats the write would never end.
                 raise OSError(errno.EIO, "the disk accepted no bytes")
             buffers, position = _after(buffers, written), position + written
 
@@ -374,8 +374,8 @@ class PosixStorage:
         self.volume_synced = 0
         """Number of the last successful sync of the volume: earlier writes to any file are on the disk."""
         self._open_files: dict[int, weakref.ref[PosixFile]] = {}
-        # A spare descriptor, which is released when no other is left, so that a folder can always be synced: if a
-        # sync failed for lack of a descriptor, all writes to the directory would stop.
+        # A spare descriptor, which is released when no other descriptor is left, so that a folder can always be synced:
+        # if a sync failed for lack of a descriptor, all writes to the directory would stop.
         self._spare: _Descriptor | None = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._spare_lock = Lock()
 

@@ -50,7 +50,7 @@ class AnswerBudget:
         return max(SMALL_ANSWER_BYTES, free // ANSWER_SHARE)
 
     def hold(self) -> HeldAnswer:
-        """Return the account of a new answer, which has taken no bytes of the budget yet."""
+        """Return the account of a new answer, which has not yet taken any bytes from the budget."""
         return HeldAnswer(self)
 
     def moved(self, answer: HeldAnswer) -> None:

@@ -14,7 +14,7 @@ from fairlead_broker.telemetry import Log
 
 
 class UnexpectedError(LogError):
-    """An error that the code does not expect ended the work on one partition or one round; the cause is chained."""
+    """An unexpected error ended the work on one partition or one round; the cause is chained."""
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class DiskPool:
 
     @property
     def is_busy(self) -> bool:
-        """Whether more than half of the threads work, or calls wait for a thread."""
+        """Whether more than half of the threads are busy, or calls wait for a thread."""
         return 2 * self._unfinished > self._threads_max
 
     def submit(self, call: Callable[..., Answer], *arguments: Any) -> asyncio.Future[Answer]:

@@ -51,7 +51,7 @@ class Syncing:
     __slots__ = ("_executor", "_pool", "_volume")
 
     def __init__(self, threads: int, volume: Volume) -> None:
-        # The pool's thread waits for the executor's threads, so it cannot be a thread of the executor.
+        # The thread of the pool waits for the threads of the executor, so it cannot belong to the executor.
         self._pool = DiskPool("sync rounds", 1)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sync")
         self._volume = volume
@@ -109,7 +109,7 @@ class SyncRounds:
         self._failed = failed
         self._observe_seconds = observe_seconds
         self._last_sync = (0.0, 0.0)
-        """Duration of the last sync in seconds, and the time of its end."""
+        """Duration of the last sync in seconds, and the time at which the sync ended."""
         self._dirty: dict[SyncedPartition, float] = {}
         self._unsynced: dict[SyncedPartition, int] = {}
         self._unsynced_bytes = 0
@@ -128,12 +128,12 @@ class SyncRounds:
         return self._unsynced_bytes
 
     def was_slow(self, seconds: float) -> bool:
-        """Return whether the last sync took this many seconds and ended within the last second."""
+        """Return whether the last sync took at least this many seconds and ended within the last second."""
         took, ended = self._last_sync
         return took >= seconds and self._clock.monotonic() - ended < 1
 
     def mark(self, partition: SyncedPartition, nbytes: int, due: float) -> None:
-        """Count appended bytes, which must be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
+        """Count appended bytes that must be durable by `due` (monotonic seconds, or `AT_ONCE`)."""
         self._unsynced[partition] = self._unsynced.get(partition, 0) + nbytes
         self._unsynced_bytes += nbytes
         if due < self._dirty.get(partition, math.inf):
@@ -152,9 +152,9 @@ class SyncRounds:
             self._wake.set()
 
     def claim(self) -> bool:
-        """Return whether a partition may sync its log outside the rounds, because no round runs or is due.
+        """Return whether a partition may sync its log outside the rounds, because no round is running or due.
 
-        A caller that receives true must call `release` afterwards.
+        If the result is true, the caller must call `release` afterwards.
         """
         if self._busy or self._next_due <= self._clock.monotonic():
             return False
@@ -231,8 +231,7 @@ class SyncRounds:
         return due
 
     async def _round(self, due: Iterable[SyncedPartition]) -> bool:
-        # Bytes that are appended during a round belong to the next round, even if the running round syncs these bytes
-        # as well.
+        # Bytes that are appended during a round belong to the next round, even if the current round also syncs them.
         self._in_round = {partition: self._unsynced.get(partition, 0) for partition in due}
         self._round_ended.clear()
         self._busy += 1

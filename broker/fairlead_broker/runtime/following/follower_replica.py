@@ -61,7 +61,7 @@ class AppendCopies:
     end_offset: Offset
     """End of the log at the time of the fetch."""
     removed: Offset | None = None
-    """Leader's `removed`, to which the replica lowers its own first; None if the replica keeps its own."""
+    """The leader's `removed`, to which the replica lowers its own offset first; None if it keeps its own."""
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
@@ -130,7 +130,7 @@ class FollowerReplica:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the replica is in the isr or a voter, or meets the conditions to become one."""
+        """Whether the replica is in the isr or a voter, or meets the conditions to become one of these."""
         own = (self.following.broker, self.following.broker_epoch)
         if any((entry.broker, entry.broker_epoch) == own for entry in in_sync(self._record.value)):
             return True
@@ -262,8 +262,8 @@ class FollowerReplica:
         """Notify the state machine that a sync round made more records of the log durable."""
         if self._closed:
             return
-        # The offset of the sync round is not used, because the log may have been truncated in the meantime, or may have
-        # grown without an event to the state machine.
+        # The offset from the sync round is not used, because the log may have been truncated since, or may have grown
+        # without an event to the state machine.
         offset = min(self.log.synced_offset, self._end)
         self.sync.synced(offset, self._end)
         self._step(FollowerLogSynced(offset))
@@ -300,7 +300,7 @@ class FollowerReplica:
 
     @property
     def _is_eligible(self) -> bool:
-        """Whether the record counts on the records of this replica, which must therefore stay."""
+        """Whether the partition record relies on the records of this replica, which must therefore be kept."""
         broker, record = self.following.broker, self._record.value
         return any(entry.broker == broker for entry in relied_on(record))
 

@@ -1,7 +1,7 @@
 """Fetches from leaders for all partitions that this broker follows, with one long poll for each leader.
 
 One task for each leader fetches all partitions of that leader in an incremental session (KIP-227), writes the answers
-to the disk, and fetches again when the writes are done. A second task reports synced offsets without waiting for the
+to the disk, and fetches again once the writes are done. A second task reports synced offsets without waiting for the
 long poll. `replicas` decides which partitions this broker follows; this module must not depend on the reasons for this
 choice.
 """
@@ -60,7 +60,7 @@ _Work = tuple[FollowerReplica, DiskWork]
 
 
 def backoff_seconds(failures: int) -> float:
-    """Return the seconds to wait after a number of consecutive failures."""
+    """Return the seconds to wait after a given number of consecutive failures."""
     return float(min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX))
 
 
@@ -189,7 +189,7 @@ class ReplicaFetcher:
     # -- followed partitions
 
     def add(self, partition: FollowerReplica) -> None:
-        """Start fetching a partition without waiting for the end of the poll that is parked at the leader.
+        """Start to fetch a partition without waiting for the end of the poll that is parked at the leader.
 
         Waiting for the poll would delay acks=all writes to the added partition by up to half a second after an
         election.
@@ -209,7 +209,7 @@ class ReplicaFetcher:
             self._gone.add(partition.key)
 
     def try_again(self, *, paced: bool = False) -> None:
-        """End all pauses after failures, and those of the throttle if `paced` is set."""
+        """End all pauses after failures; if `paced` is set, also end the pauses of the throttle."""
         ended = [key for key in self._resting if paced or self._has_failed(key)]
         for key in ended:
             del self._resting[key]
@@ -353,7 +353,7 @@ class ReplicaFetcher:
         return min(FETCH_WAIT_MS, max(1, int((due - self._clock.monotonic()) * 1000)))
 
     async def _fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchAnswer | None:
-        """Run one poll; return None if the poll failed or was cancelled to fetch other partitions."""
+        """Run one poll; return None if the poll failed, or was cancelled in order to fetch other partitions."""
         try:
             async with asyncio.timeout(None) as self._poll:
                 answer = await self._peers.replica_fetch(self._leader, request)
@@ -384,7 +384,7 @@ class ReplicaFetcher:
         work: list[_Work] = []
         for result in answer.results:
             if result.data or (result.next_offset, result.diverging, result.problem) != (None, None, None):
-                # The leader answers for the partition again only after another request names the partition.
+                # The leader answers for the partition again only after a further request has named the partition.
                 self._reported.pop(result.key, None)
                 self._changed.add(result.key)
             partition = self._partitions.get(result.key)
@@ -462,7 +462,8 @@ class ReplicaFetcher:
             with contained(self._log, "log starts of followed partitions"):
                 make_starts_durable(self._directory.write_checkpoint, [partition.log for partition in moved])
         except LogError as error:
-            # The files below the log start stay until the log start moves again. Clients already see the new log start.
+            # The files below the log start remain until the log start moves again. Clients already see the new log
+            # start.
             self._log.warning("log starts of followed partitions not durable", reason=str(error))
             return
         now_us = self._clock.now_us()

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in one coordinated group: their waiting calls, and changes that are not stored yet.
+"""Members of the classic protocol in one coordinated group: their waiting calls, and changes not stored yet.
 
 Used by `coordinated_group`, which owns the timer and the writes. The package `fairlead_broker.groups.classic` decides.
 """
@@ -48,7 +48,7 @@ class ClassicMembers:
         return answer
 
     def expire(self, now: float) -> None:
-        """Process the time that has passed."""
+        """Process the deadlines that have passed."""
         self._take(self.group.expire(now))
 
     def written(self) -> None:
@@ -95,7 +95,7 @@ class ClassicMembers:
     def check_committed_partition(
         self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
     ) -> None:
-        """Accept every partition: only the leader of the generation knows the partitions of each member."""
+        """Accept every partition: only the leader of the generation knows each member's partitions."""
 
     def _take(self, turn: ClassicTurn) -> None:
         if turn.change is not None:

@@ -100,7 +100,7 @@ class GroupShared:
     meters: GroupMeters
     spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]]
     let_go: Callable[[CoordinatedGroup], None]
-    """Function called once when a group is dropped."""
+    """Function that is called once, when a group is dropped."""
     log: Log
     pace: HeartbeatPace
 
@@ -122,7 +122,7 @@ class _NotWritten(Exception):
 
 
 class CoordinatedGroup:
-    """A coordinated group, from the claim of the group until the group is dropped; afterwards every call fails."""
+    """A coordinated group, from its claim until it is dropped; after that, every call fails."""
 
     def __init__(self, claim: Claim, stored: StoredGroup, shared: GroupShared) -> None:
         self.claim = claim
@@ -157,8 +157,7 @@ class CoordinatedGroup:
     def usable(self) -> bool:
         """Whether calls may use this object.
 
-        False once the incarnation has ended or the lease has come into doubt; after that, calls must load the group
-        again.
+        False once the incarnation has ended or the lease has become doubtful; calls must then load the group again.
         """
         if self._gone is not None:
             return False
@@ -227,7 +226,7 @@ class CoordinatedGroup:
         return _given(await answer)
 
     async def ask_classic(self, event_of: EventOf) -> ClassicReply:
-        """Process an event of a classic member; return the reply, for which a join and a sync may wait."""
+        """Process an event of a classic member; return the reply, which a join and a sync may have to wait for."""
         self._check()
         answer = self.classic.ask(event_of, self._shared.clock.monotonic())
         if self.classic.changes or self.classic.group.deadline() < self._timer_at:
@@ -237,9 +236,9 @@ class CoordinatedGroup:
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with other waiting commits; return once the offsets are stored.
 
-        `admit` returns the entries. `admit` is called now, and again at the time of the write, because the caller may
-        have lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other commits in
-        the same transaction take precedence, because `admit` reads only the stored offsets.
+        `admit` returns the entries. `admit` is called now and again when the offsets are written, because the caller
+        may have lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other
+        commits in the same transaction take precedence, because `admit` considers only the stored offsets.
         """
         self._check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -297,7 +296,7 @@ class CoordinatedGroup:
     async def delete(self, is_due: Callable[[], bool] = lambda: True) -> None:
         """Delete the group from the store and drop it; the group must be empty.
 
-        `is_due` is called when no write is running; the group is kept if the result is false. Raises `group_not_empty`,
+        `is_due` is called while no write is running; if it returns false, the group is kept. Raises `group_not_empty`,
         and the problem of a failed deletion.
         """
         self._check()
@@ -323,7 +322,7 @@ class CoordinatedGroup:
             raise group_refusals.lease_in_doubt(self.name)
 
     def _count(self, members: int) -> None:
-        """Add this group's number of members to the heartbeat pace; a dropped group counts as 0 members."""
+        """Add this group's members to the heartbeat pace; a dropped group counts as 0 members."""
         present = 0 if self._gone is not None else members
         self._shared.pace.count(present - self._counted)
         self._counted = present
@@ -488,7 +487,7 @@ class CoordinatedGroup:
         write.written(revision)
 
     def _repeat(self, commits: Sequence[QueuedCommit]) -> None:
-        """Queue commits again, each for a write of its own, because a transaction of the write was changed."""
+        """Queue commits again, each for a separate write, because a transaction of the joint write was changed."""
         if self._gone is not None:
             _fail(commits, self._gone)
             return
@@ -565,7 +564,7 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # While the lease was in doubt, no heartbeat could be processed. After a lease in doubt, the group is loaded
+            # While the lease was in doubt, no heartbeat could be processed. After such a time, the group is loaded
             # again, which restarts all sessions with their full timeouts.
             self.let_go(group_refusals.restarted(self.name))
         else:

@@ -82,8 +82,8 @@ from fairlead_broker.telemetry import Log
 
 RELEASES_AT_ONCE: Final = 32
 RELEASE_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds for the release of claims, out of the 10 s that a stop may take. Claims that are not
-released end with the broker's registration.
+"""Maximum number of seconds for releasing claims, out of the 10 s that a stop may take. Claims that are not released
+end with the broker's registration.
 """
 
 T = TypeVar("T")
@@ -227,8 +227,8 @@ class Groups:
     ) -> tuple[CoordinatedGroup, OffsetsAsked]:
         """Return the group of a commit, and the commit with the positions of its partitions.
 
-        The caller must not await before the commit, since the claim on a new group without changes could be released
-        during an await.
+        The caller must not await before it commits, since the claim on a new group without changes could be released in
+        the meantime.
         """
         member_id = request.member_id
         beyond = await self._positions.beyond(offsets_named(request, self._mirror.metadata))
@@ -482,8 +482,8 @@ def heartbeat_event(member_id: str, request: HeartbeatRequest, principal: str | 
 def _subscription(request: HeartbeatRequest) -> Subscription | None:
     """Return the subscription fields that a heartbeat changes; None if the heartbeat changes no field.
 
-    A null in the request stands for the default. In the event, an empty string clears a field, and None leaves the
-    field unchanged.
+    A null in the request means the default. In the event, an empty string clears a field, and None leaves the field
+    unchanged.
     """
     subscription = Subscription(
         topics=None if request.topics is UNSET else frozenset(request.topics or ()),

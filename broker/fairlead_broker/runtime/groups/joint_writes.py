@@ -1,8 +1,8 @@
 """One write that stores a group's offsets and commits transactions (rule 7.5).
 
-Used by `coordinated_group` at the time of the write. Each commit is checked against the record of its producer first
-and against the group afterwards: a repeated request about a committed transaction gets the answer of the first request,
-even if the member has lost its partitions since.
+Used by `coordinated_group` at the time of the write. Each commit is first checked against the record of its producer
+and then against the group: a repeated request about a committed transaction gets the answer of the first request, even
+if the member has lost its partitions since.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class JointWrite:
     ) -> JointWrite:
         """Return the write of the valid commits; answer the commits that need no write, and refuse the invalid ones.
 
-        `check` raises the problem of a group that must not be written now.
+        `check` raises a problem if the group must not be written now.
         """
         write = cls()
         for commit, decision in joint:

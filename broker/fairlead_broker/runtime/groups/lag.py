@@ -21,7 +21,7 @@ from fairlead_broker.runtime.groups.offsets import CommittedOffsets
 
 
 def partitions_of(coordinated: CoordinatedGroup, metadata: ClusterMetadata) -> list[TopicIdPartition]:
-    """Return the partitions of a group: those of its subscribed topics, and those with committed offsets."""
+    """Return the partitions of a group: partitions of its topics, and partitions with committed offsets."""
     found = {
         TopicIdPartition(topic_id, PartitionIndex(entry.partition))
         for topic_id, entry in coordinated.offsets.items()

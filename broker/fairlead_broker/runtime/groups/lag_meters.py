@@ -19,8 +19,7 @@ from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.telemetry import Telemetry
 
 PARTITIONS_MAX: Final = 10_000
-"""Maximum number of partitions of groups for which one broker exports the lag; groups later in the alphabet are left
-out."""
+"""Maximum number of group partitions for which a broker exports the lag; groups later in the alphabet are left out."""
 GROUPS_AT_ONCE: Final = 20
 """Number of groups whose positions are requested together before the event loop runs other tasks."""
 LAG_METRICS: Final = ("fairlead_group_lag_records", "fairlead_group_lag_seconds")

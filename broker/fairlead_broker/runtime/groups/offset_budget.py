@@ -20,7 +20,7 @@ CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
 """Maximum number of transactions per second for all brokers together. All writes of groups together stay below 500 per
 second."""
 BURST_SECONDS: Final = 0.1
-"""Number of seconds for which unused transactions accumulate. All accumulated transactions may be used at once."""
+"""Number of seconds for which unused transactions may accumulate. All accumulated transactions may be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001
 
 

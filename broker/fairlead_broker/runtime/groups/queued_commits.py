@@ -63,12 +63,12 @@ def refuse(answer: asyncio.Future[A], problem: ProblemError) -> None:
 
 
 def take_plain(queue: list[QueuedCommit]) -> list[QueuedCommit]:
-    """Remove and return the first commits of a queue, which decide no transactions and fit in one write."""
+    """Remove and return the first commits of a queue that decide no transactions and fit in one write."""
     return _take(queue, lambda taken, commit: commit.decision is None)
 
 
 def take_joint(queue: list[QueuedCommit]) -> list[tuple[QueuedCommit, JointDecision]]:
-    """Remove and return the first commits of a queue, which decide different transactions and fit in one write."""
+    """Remove and return the first commits of a queue that decide different transactions and fit in one write."""
 
     def fits(taken: list[QueuedCommit], commit: QueuedCommit) -> bool:
         decision = commit.decision

@@ -1,4 +1,4 @@
-"""Every ready topic in the form that the assignment of groups uses.
+"""Every ready topic, in the form that group assignment uses.
 
 While no topic changes, `topics` stays the same object.
 

@@ -1,9 +1,9 @@
-"""Cleaning of compacted topics: the task that chooses due partitions, and carries out one round after the other.
+"""Cleaning of compacted topics: the task that chooses due partitions and carries out one round after another.
 
-The work of a round is done in a child process (`cleaning_child`); this task replaces segments, and paces the child, so
-that producers keep their latency: the child waits for the permission of this task after every few megabytes, which
-comes at the configured rate, and not while the disk is slow. Every replica cleans its own log. `compaction` decides
-which partition is due and which records go.
+A child process (`cleaning_child`) does the work of a round; this task replaces segments and paces the child, so that
+producers keep their latency: after every few megabytes, the child waits for permission from this task, which is given
+at the configured rate and not while the disk is slow. Every replica cleans its own log. `compaction` decides which
+partition is due and which records are removed.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from fairlead_broker.telemetry import Log
 Replica: TypeAlias = LeaderReplica | FollowerReplica
 
 IDLE_SECONDS_MAX: Final = 300.0
-"""Number of seconds without a round after which the child process ends, which frees its memory."""
+"""Number of seconds without a round after which the child process is ended to free its memory."""
 FREE_BYTES_MIN: Final = 1 << 30
-"""Free bytes that a round leaves on the volume, besides the size of one group of segments."""
+"""Free bytes that a round leaves on the volume, in addition to the size of one group of segments."""
 REMOVAL_SECONDS: Final = 600.0
-"""Number of seconds after a round for expired tombstones alone before the next such round of the same partition: the
-tombstones may have to stay for a follower that is away.
+"""Number of seconds between two rounds of the same partition that only remove expired tombstones: the tombstones may
+have to stay for a follower that is away.
 """
 UNCLEANABLE_SECONDS: Final = 600.0
 """Number of seconds after a failed round before the next round of the same partition."""
 PAUSE_SECONDS: Final = 0.02
-"""Number of seconds between two looks at a slow disk."""
+"""Number of seconds between two checks of a slow disk."""
 PAUSE_SECONDS_MAX: Final = 5.0
-"""Longest pause of a round for a slow disk: a disk that is always slow must not stop cleaning."""
+"""Maximum pause of a round because of a slow disk: a disk that is always slow must not stop cleaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class CleanerSettings:
     """Settings of the cleaner. The functions are called before each use."""
 
     buffer_bytes: int
-    """Memory of the map of keys."""
+    """Memory for the map of keys."""
     backoff_seconds: Callable[[], float]
-    """Number of seconds between two searches for a due partition while none is due."""
+    """Number of seconds between two searches for a due partition, while no partition is due."""
     bytes_per_second_max: Callable[[], float]
     disk_is_slow: Callable[[], bool]
-    """Whether the disk is too slow for more work at present."""
+    """Whether the disk is currently too slow for more work."""
 
 
 @dataclass(slots=True)
@@ -102,9 +102,9 @@ class Cleaner:
         self._uncleanable: dict[TopicIdPartition, float] = {}
         """Partitions whose last round failed, with the time of the next attempt."""
         self._removed_from: dict[TopicIdPartition, float] = {}
-        """Partitions whose last round was due for expired tombstones, with the time of the next such round."""
+        """Partitions whose last round only removed expired tombstones, with the time of the next such round."""
         self._records = (0, 0)
-        """Number of records that the current round has kept and dropped."""
+        """Numbers of records that the current round has kept and dropped."""
         meters.watch(lambda: len(self._uncleanable))
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class Cleaner:
                     continue
                 if self._child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
                     await self._child.end()
-                # No event announces that a partition is due, but for requests.
+                # Except for requests, no event announces that a partition is due.
                 await self._requests.wait(self._settings.backoff_seconds())
         finally:
             await self._child.end()
@@ -128,7 +128,7 @@ class Cleaner:
     # -- choice
 
     async def _choose(self) -> _Chosen | None:
-        """Return the due partition with the highest dirty ratio; requested and overdue partitions come first."""
+        """Return the due partition with the highest dirty ratio; requested and overdue partitions are preferred."""
         now = self._clock.monotonic()
         self._requests.forget(now)
         for waiting in (self._uncleanable, self._removed_from):
@@ -155,7 +155,7 @@ class Cleaner:
         return None if best is None else best[1]
 
     def _rank(self, partition: Replica, planned: PlannedRound) -> tuple[bool, float] | None:
-        """Return the rank of a round among the due ones, or None if the partition is not cleaned now."""
+        """Return the rank of a round among the due rounds, or None if the partition must not be cleaned now."""
         due = planned.due
         if self._is_requested(partition, planned):
             return True, planned.range.dirty_ratio
@@ -166,7 +166,7 @@ class Cleaner:
         return due.is_overdue, due.dirty_ratio
 
     def _is_requested(self, partition: Replica, planned: PlannedRound) -> bool:
-        """Return whether a requested round has something to clean. A request that is carried out is dropped."""
+        """Return whether a requested round has something to clean. A request that has been carried out is dropped."""
         wanted = self._requests.wanted.get(partition.key)
         if wanted is None:
             return False
@@ -217,7 +217,7 @@ class Cleaner:
             self._note(partition.key, outcome)
 
     def _note(self, key: TopicIdPartition, outcome: CleaningOutcome) -> None:
-        """Note the end of a round for callers that look at it. A request ends with the failure of its round."""
+        """Record the end of a round for callers that ask about it. A request ends when its round fails."""
         kept, dropped = self._records
         self._requests.last_rounds[key] = CleaningRound(
             ended_at=format_timestamp(self._clock.now_us()),
@@ -229,7 +229,7 @@ class Cleaner:
             self._requests.wanted.pop(key, None)
 
     def _order(self, chosen: _Chosen) -> CleaningOrder | None:
-        """Return the order for a round, or None without enough space. The call blocks and runs in the disk pool."""
+        """Return the order for a round, or None if space is short. The call blocks and runs in the disk pool."""
         log = chosen.partition.log
         order = cleaning_order(
             log,
@@ -272,7 +272,7 @@ class Cleaner:
         return "done"
 
     async def _wait_for_credit(self, begun: float, paid_bytes: int) -> None:
-        """Wait until the round may read and write more: at the configured rate, and while the disk is fast enough."""
+        """Wait until the round may read and write more: at the configured rate, and only while the disk is fast."""
         waiting = self._clock.monotonic()
         due = begun + paid_bytes / self._settings.bytes_per_second_max()
         await _sleep(max(0.0, due - waiting))
@@ -282,8 +282,8 @@ class Cleaner:
 
     async def _round_failed(self, partition: Replica, failed: RoundFailed) -> None:
         if failed.first_offset is not None:
-            # Damage ends the cleanable range of later rounds, and replicas repair it. A batch that is malformed but
-            # has the right checksums is no damage.
+            # Damage ends the cleanable range of later rounds, and is repaired from other replicas. A batch that is
+            # malformed but has correct checksums is not damage.
             await self._pool.run(partition.log.look_for_damage, Offset(failed.first_offset))
             self._log.error(
                 "records cannot be cleaned",
@@ -314,11 +314,11 @@ class Cleaner:
 
 
 def _swap(log: PartitionLog, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
-    """Replace a group of segments. What the new segment lacks is recorded before. The call blocks."""
+    """Replace a group of segments. The offset below which markers may be missing is recorded first. The call blocks."""
     log.note_removed(Offset(group.removed_to))
     return log.swap(group, generation, release_us)
 
 
 async def _sleep(seconds: float) -> None:
-    # The pause limits how often the cleaner looks and how fast it works, and no event ends it.
+    # The pause limits how often the cleaner checks and how fast it works; no event ends the pause.
     await asyncio.sleep(seconds)  # noqa: TID251

@@ -13,7 +13,7 @@ process, or too little free space."""
 
 
 class CleanerMeters:
-    """Counters and gauges of the cleaning of one broker's replicas."""
+    """Counters and gauges for the cleaning of one broker's replicas."""
 
     __slots__ = (
         "_dirty_ratio",
@@ -62,7 +62,7 @@ class CleanerMeters:
         self._written.inc(written_bytes)
 
     def waited(self, seconds: float) -> None:
-        """Count the time for which a round waited for the permission to go on."""
+        """Count the time that a round has waited for permission to continue."""
         self._waiting.inc(seconds)
 
     def cleaned(self, kept: int, dropped: int) -> None:

@@ -1,7 +1,7 @@
-"""The child process that carries out rounds of cleaning, as the broker sees it: orders in, events out.
+"""The broker's side of the child process that carries out cleaning rounds: sends orders and receives events.
 
-`cleaner` owns the child. A process of its own keeps the work of a round, which is nearly all in numpy and Arrow, from
-delaying the event loop. The child never renames a file, so it may be killed at any time.
+`cleaner` owns the child. In a separate process, the work of a round, which is nearly all in numpy and Arrow, does not
+delay the event loop. The child never renames a file, so it may be killed at any time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fairlead_broker.log.cleaning.rounds import CleaningOrder, RoundDone
 
 PROGRAM: Final = "fairlead_broker.log.cleaning.process"
 LINE_BYTES_MAX: Final = 1 << 20
-"""Longest event: a group of a few thousand segments."""
+"""Maximum size of an event, enough for a group of a few thousand segments."""
 END_SECONDS: Final = 5.0
 """Number of seconds within which a killed child ends."""
 
 
 class CleaningChild:
-    """One child process, started at the first round and again after its end."""
+    """One child process, started for the first round and again after it has ended."""
 
     __slots__ = ("_process",)
 
@@ -40,7 +40,7 @@ class CleaningChild:
         return self._process is not None and self._process.returncode is None
 
     async def round(self, order: CleaningOrder) -> AsyncGenerator[CleanerEvent, None]:
-        """Yield the events of a round. The round goes on when the next event is taken, and ends with the iteration.
+        """Yield the events of a round, which continues when the next event is requested and ends with the iteration.
 
         A round whose process dies ends with `RoundFailed`.
         """
@@ -85,7 +85,8 @@ class CleaningChild:
                 stdin=PIPE,
                 stdout=PIPE,
                 limit=LINE_BYTES_MAX,
-                # Arrow and numpy would start a thread for each processor, and Arrow's own allocator keeps freed memory.
+                # Arrow and numpy would start a thread for each processor, and Arrow's own allocator does not return
+                # freed memory.
                 env=os.environ
                 | {
                     "OMP_NUM_THREADS": "1",

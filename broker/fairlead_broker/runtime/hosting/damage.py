@@ -42,7 +42,7 @@ class DamageAcceptance:
     async def accept(self, partition: LeaderReplica, first_offset: Offset, next_good_offset: Offset) -> None:
         """Accept the loss of exactly this range, durably; a second call changes nothing.
 
-        Damage that only a reader has found so far is verified before the loss is accepted. Raises `conflict` unless the
+        Damage that so far only a reader has found is verified before the loss is accepted. Raises `conflict` unless the
         range is damaged, `disk_full`, `storage_failed`.
         """
         try:
@@ -122,7 +122,8 @@ class DamageRepair:
         for key in damaged:
             try:
                 if await self._leave(key) and await self._partitions.drop_damaged(key):
-                    # The broker may follow again with the same partition record, and its replica may be damaged again.
+                    # The broker may become a follower again under the same partition record, and its replica may be
+                    # damaged again.
                     self._left.pop(key, None)
             except CoordinationClosed:
                 raise

@@ -97,7 +97,7 @@ class PartitionLogs:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Return the partitions that have a folder, opened by this process or left by an earlier one.
+        """Log which records a recovery has removed or does not trust, and which files it has rebuilt.
 
         The call blocks.
         """

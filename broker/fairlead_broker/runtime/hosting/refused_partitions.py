@@ -26,7 +26,7 @@ class RefusedPartitions:
     __slots__ = ("_log", "_look_again", "_problems")
 
     def __init__(self, look_again: Callable[[TopicId], None], log: Log) -> None:
-        """`look_again` makes `replicas` compare the partition records and replicas of a topic again."""
+        """`look_again` makes `replicas` compare a topic's partition records with its replicas again."""
         self._look_again = look_again
         self._log = log
         self._problems: dict[TopicIdPartition, ProblemError] = {}

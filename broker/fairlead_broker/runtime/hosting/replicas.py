@@ -1,4 +1,4 @@
-"""Leader and follower replicas of this broker, kept in line with the mirrored partition records.
+"""Leader and follower replicas of this broker, kept consistent with the mirrored partition records.
 
 One task compares partition records and replicas. The task opens the logs of the partitions that the records assign to
 this broker, starts the assigned roles, and closes logs that are no longer assigned. A folder is deleted only when the
@@ -293,7 +293,7 @@ class Replicas:
         await self._removals.over()
 
     async def compared(self) -> None:
-        """Wait until the roles that the current mirror ends have ended, with their disk work."""
+        """Wait until all roles that the current mirror no longer assigns have ended, including their disk work."""
         await self._looked_at()
 
     async def _looked_at(self) -> None:
@@ -466,7 +466,7 @@ class Replicas:
         if hosted.log.config != wish.view.config:
             # No disk work uses the log, so the call does not block.
             hosted.log.update_config(wish.view.config)
-        # A distrusted log gets a role only if no other replica has its records, which makes it the best copy.
+        # A log that is not trusted gets a role only if no other replica has its records, which makes it the best copy.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log

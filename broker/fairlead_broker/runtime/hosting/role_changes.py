@@ -73,7 +73,7 @@ class RoleChanges:
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
         partition.start_leading()
         hosted.task = self._supervisor.spawn(partition.run(failed), f"partition {view.name}-{key.partition}")
-        # The sync rounds no longer track the earlier role, so the log's unsynced records are submitted to them again.
+        # The sync rounds no longer track the previous role, so the log's unsynced records are passed to them again.
         partition.sync.sync_at_once(log.end_offset)
         self._meters.watch_partition(
             view.name,

@@ -80,7 +80,7 @@ class Upkeep:
             await self.look_after_segments()
 
     async def _until_due(self) -> None:
-        """Wait until the interval ends, or until a broker restarted after a kill would have to read too many bytes."""
+        """Wait until the interval ends, or until a restart after a kill would have to read too many bytes."""
         due = self._clock.monotonic() + self._interval_seconds
         enough = self._appended_bytes() + self._bytes_max
         # The number of appended bytes is polled, because an event for each append would cost too much.
@@ -193,7 +193,7 @@ class LeaderClock:
     def tick(self, share: int) -> None:
         """Pass the time to one share of the partitions.
 
-        When the lease comes into doubt or is confirmed, the time is passed to all partitions.
+        When the lease becomes doubtful or is confirmed, the time is passed to all partitions.
         """
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed

@@ -273,7 +273,7 @@ class Fetching:
             if isinstance(answer, ProblemError) and answer.code == "unknown_leader_epoch":
                 with suppress(
                     ProblemError
-                ):  # The leadership has ended already: the next read returns the problem.
+                ):  # The leadership has already ended: the next read returns the problem.
                     behind.append(self._find(fetch.topic_id, fetch.partition))
         return behind
 
@@ -389,7 +389,7 @@ def _limit(spec: FetchSpec, answer: FetchResult | ProblemError) -> Offset | None
 
 
 def _lags(spec: FetchSpec, answer: FetchResult | ProblemError) -> bool:
-    """Return whether the partition has more records for the reader than the answer."""
+    """Return whether the partition has more records for the reader than the answer contains."""
     limit = _limit(spec, answer)
     return limit is not None and isinstance(answer, FetchResult) and answer.next_offset < limit
 

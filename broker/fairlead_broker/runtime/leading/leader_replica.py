@@ -58,8 +58,7 @@ running: a lone producer waits for one thread instead of two. Larger groups are 
 group is written while the round syncs."""
 
 Refusal: TypeAlias = Callable[[SideEffect], ProblemError]
-"""Function that returns the problem for a refused batch; the side effect passed to it states whether the batch may be
-stored."""
+"""Function that returns the problem for a refused batch; its argument states whether the batch may be stored."""
 
 
 class LeaderReplica:
@@ -150,7 +149,7 @@ class LeaderReplica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Offset below which every record is committed, and every transaction decided.
+        """Offset below which every record is committed, and every transaction has ended.
 
         Raises `offset_not_available` like `high_watermark`.
         """
@@ -202,7 +201,7 @@ class LeaderReplica:
     # -- appending
 
     def check_writable(self, acks: Acks) -> None:
-        """Raise the refusal of a batch that cannot be appended, before memory or time is spent on the batch."""
+        """Raise the refusal of a batch that cannot be appended, before memory or time is spent on it."""
         if self._refusal is not None:
             raise self._refusal(SideEffect.NONE)
         self.leadership.check_writable(acks)
@@ -390,7 +389,7 @@ class LeaderReplica:
         if self._order.has_open:
             self._shared.looks.took_leadership(self)
         if self._leader.begins_with_batch:
-            # The batches that producers send from now on follow in the same write.
+            # Batches that producers send from now on follow in the same write.
             self._queue.appendleft(pending_beginning(self._beginning()))
             self._work.set()
         self.leadership.synced(self.log.synced_offset)
@@ -605,7 +604,7 @@ class LeaderReplica:
     def close(self, refusal: Refusal) -> None:
         """End the leadership: fail all waiting calls, and ignore later events.
 
-        The ended leadership makes no further decision and no further write.
+        The ended leadership makes no more decisions or writes.
         """
         self.closed = True
         self.refuse_writes(refusal)

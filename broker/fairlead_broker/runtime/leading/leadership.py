@@ -238,7 +238,7 @@ class Leadership:
 
     @property
     def replica_lag(self) -> int:
-        """Number of records by which the slowest follower that has sent a report lags behind the leader."""
+        """Number of records by which the slowest follower that has sent a report is behind the leader."""
         machine = self.machine
         counted = [machine.counted_of(replica.broker) for replica in machine.record.replicas]
         return machine.end_offset - min(

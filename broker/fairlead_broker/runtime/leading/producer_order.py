@@ -59,7 +59,7 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, TransactionEnd
 
 NO_SEQUENCE: Final = -1
-"""Placeholder for the base sequence of a transactional batch, which the leader replaces by the next sequence."""
+"""Placeholder for the base sequence of a transactional batch; the leader replaces it with the next sequence."""
 
 
 class AppendState(Enum):
@@ -175,7 +175,7 @@ class PendingAppend:
 
 
 def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
-    """Return the single append of a call that ends a transaction; its order sets the marker's `first_offset`."""
+    """Return the single append of a call that ends a transaction; its order determines the marker's `first_offset`."""
     marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
     return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
 

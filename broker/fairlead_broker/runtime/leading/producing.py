@@ -136,7 +136,7 @@ class Producing:
     async def stop(self, seconds: float) -> None:
         """Refuse new calls; fail calls that are still running after the time limit.
 
-        The batches of failed calls may be stored nevertheless.
+        The batches of failed calls may still be stored.
         """
         self._stopping = True
         try:
@@ -162,7 +162,7 @@ class Producing:
     async def _validate_in_pool(
         self, call: PendingProduce, items: list[tuple[int, ProduceItem]], acks: Acks
     ) -> None:
-        # Bytes are counted before a batch waits for a thread, because batches that wait are large or become large when
+        # Bytes are counted before a batch waits for a thread, because such batches are large or become large when
         # decompressed.
         reserved = deque(
             (slot, item, self._pool.submit(self._validate, item, acks))

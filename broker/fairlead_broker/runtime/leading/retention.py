@@ -1,9 +1,9 @@
 """Retention: the task that drops expired segments of every partition that this broker leads.
 
-One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the steps of
-retention is fixed. Clients see a new log start before it is durable. Once clients see the new log starts, one
-checkpoint makes the log starts of all partitions durable, and the segments are removed from their logs. The upkeep
-deletes the segments' files `file.delete.delay.ms` later.
+One task runs every `log.retention.check.interval.ms`; `log.retention` chooses the segments. The order of the retention
+steps is fixed. Clients see a new log start before it is durable. Once clients see the new log starts, one checkpoint
+makes the log starts of all partitions durable, and the segments are removed from their logs. The upkeep deletes the
+segments' files `file.delete.delay.ms` later.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class RecordOwner(Protocol):
         ...
 
     def record_changed(self, record: PartitionRecord, revision: Revision) -> None:
-        """Notify the leadership of a stored version of its partition record with the same leader epoch."""
+        """Notify the leadership that a version of its partition record with the same leader epoch was stored."""
         ...
 
     def write_answered(
@@ -137,4 +137,4 @@ class SharedParts:
     have expired yet."""
     looks: WatchesTransactions
     copied_again: Callable[[], None] = _nothing
-    """Function called when a follower drops its log and copies it again."""
+    """Function that is called when a follower drops its log and copies it again."""

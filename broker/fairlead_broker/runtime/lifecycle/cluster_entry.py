@@ -62,7 +62,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 GIVE_BACK_SECONDS_MAX = 1.0
-"""Maximum number of seconds for the release of the lease, out of the 10 s that a stop may take."""
+"""Maximum number of seconds for releasing the lease, out of the 10 s that a stop may take."""
 Answer = TypeVar("Answer")
 
 
@@ -128,7 +128,7 @@ class ClusterEntry:
         log: Log | None = None,
         observe: Callable[[str, float], None] | None = None,
     ) -> None:
-        """`coordination`: client of the cluster's store, closed by `leave`; None to connect according to the settings.
+        """`coordination`: client of the cluster's store, closed by `leave`; if None, the settings determine the store.
 
         `observe` receives the name and the duration in seconds of every call to the store.
         """
@@ -177,7 +177,7 @@ class ClusterEntry:
     async def leave(self, *, clean: bool) -> None:
         """Close the opened components in reverse order.
 
-        With `clean`, sync everything and mark the directory as clean.
+        If `clean` is set, sync everything and mark the directory as clean.
         """
         try:
             if self.directory is not None:
@@ -340,8 +340,8 @@ class ClusterEntry:
     def _level_changed(self, update: MirrorUpdate) -> None:
         """Fail the broker when the cluster's feature level becomes higher than the level of this release.
 
-        The level is raised only if every registered broker supports it, so only a broker that registers at the same
-        moment can be affected.
+        The level is raised only if every registered broker supports it, so this can only happen to a broker that
+        registers at the same moment.
         """
         for change in update.changes:
             if isinstance(change, ClusterChange) and change.after is not None:

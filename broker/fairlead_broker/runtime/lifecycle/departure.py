@@ -84,7 +84,7 @@ class Departure:
         ]
 
     def _leads(self) -> int:
-        """Return the number of partitions that this broker leads and another broker could lead."""
+        """Return the number of partitions that this broker leads and that another broker could lead."""
         metadata, peers = self._mirror.metadata, set(self._peers())
         return sum(
             self._is_leader(partition.value)

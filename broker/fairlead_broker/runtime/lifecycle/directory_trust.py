@@ -2,9 +2,9 @@
 
 The directory may be an older copy of the directory that other brokers rely on, or may be on a mount that was
 temporarily missing. `cluster_entry` runs these checks before the new broker epoch is written to the directory (protocol
-section 2). If a partition record names this broker and this directory in an incarnation newer than the directory's, the
-record was written when the directory had more log records. Once the new broker epoch is on disk, an older copy of the
-directory can no longer be detected.
+section 2). If a partition record names this broker and this directory in a later incarnation than the directory's own,
+the record was written when the directory had more log records. Once the new broker epoch is on disk, an older copy of
+the directory can no longer be detected.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Upkeep of this broker's registration.
 
-One task keeps the lease alive and, if the lease is lost, registers the broker again in a new incarnation. Another task
-writes changes to the registration: draining, stopping, a failed directory. The runtime runs the tasks; `cluster_entry`
-creates them.
+One task keeps the lease alive; if the lease is lost, the task registers the broker again in a new incarnation. Another
+task writes changes to the registration: draining, stopping, a failed directory. The runtime runs the tasks;
+`cluster_entry` creates them.
 """
 
 from __future__ import annotations

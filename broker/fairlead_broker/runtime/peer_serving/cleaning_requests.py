@@ -1,6 +1,6 @@
-"""Requested rounds of cleaning, and the last round of each partition.
+"""Requested cleaning rounds, and the last round of each partition.
 
-`cleanings` notes requests and shows last rounds; the cleaner takes requests and notes rounds.
+`cleanings` records requests and reads last rounds; the cleaner takes requests and records rounds.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from fairlead_api.bodies.cleaning import CleaningRound
 from fairlead_api.identifiers import Offset, TopicIdPartition
 
 REQUEST_SECONDS_MAX: Final = 600.0
-"""Number of seconds after which a request ends that no round could carry out, for example because the records are
-younger than `min.compaction.lag.ms`.
+"""Number of seconds after which a request ends that no round has been able to carry out, for example because the
+records are younger than `min.compaction.lag.ms`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CleaningWanted:
-    """A requested round of a partition."""
+    """A requested cleaning round of a partition."""
 
     end_offset: Offset
-    """Offset up to which the partition is cleaned, possibly in several rounds."""
+    """Offset up to which the partition must be cleaned, possibly in several rounds."""
     until: float
     """Monotonic time at which the request ends."""
 
 
 @dataclass(slots=True)
 class CleaningRequests:
-    """Pending requests, and last rounds, of the partitions of one broker."""
+    """Pending requests and last rounds of one broker's partitions."""
 
     is_on: bool
     """Whether the cleaner runs."""

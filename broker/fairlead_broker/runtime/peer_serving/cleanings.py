@@ -1,7 +1,7 @@
-"""Cleaning of a partition's replicas, as the leader describes and requests it.
+"""Cleaning of a partition's replicas: the leader reports and requests it.
 
-Each replica cleans its own log, so the leader calls every replica. The calls of operators use `of`, and calls from
-leaders use `own`.
+Each replica cleans its own log, so the leader calls every replica. Operators' calls use `of`, and calls from leaders
+use `own`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningReque
 
 
 class Cleanings:
-    """Describes and requests the cleaning of replicas."""
+    """Reports and requests the cleaning of replicas."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class Cleanings:
         self._clock = clock
 
     async def of(self, partition: LeaderReplica, *, begin: bool = False) -> PartitionCleaning:
-        """Return the state of every replica. With `begin`, each replica begins a round as soon as possible.
+        """Return the state of every replica. If `begin` is set, each replica begins a round as soon as possible.
 
-        Raises `not_possible_now` for a round of a topic that is not compacted.
+        Raises `not_possible_now` if a round is requested for a topic that is not compacted.
         """
         if begin and not partition.config.compacts:
             raise refusals.not_compacted(partition.topic, partition.index, partition.config.cleanup_policy)

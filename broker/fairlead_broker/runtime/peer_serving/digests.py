@@ -1,9 +1,9 @@
 """Comparison of a partition's replicas by the leader, which requests digests of offset ranges from each replica.
 
-A range is compared piece by piece; each piece ends at the end of a batch in the leader's log. The leader requests the
-digest of a piece from all replicas at once; a replica that has failed receives no further requests. Every broker
-computes the digest of its own copy (`digest`); only the leader compares (`compare`). A comparison changes no data,
-regardless of its result.
+A range is compared in pieces; each piece ends at the end of a batch in the leader's log. The leader requests the digest
+of a piece from all replicas at once; a replica that has failed receives no further requests. Every broker computes the
+digest of its own copy (`digest`); only the leader compares (`compare`). A comparison changes no data, regardless of its
+result.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class Digests:
         replicas = [_Replica(each.broker) for each in record.replicas]
         over = self._clock.monotonic() + COMPARE_SECONDS_MAX
         if partition.config.compacts:
-            # Replicas clean their logs at different times, and have equal bytes only where none has.
+            # Replicas clean their logs at different times, so their bytes are certain to be equal only where no replica
+            # has cleaned its log.
             first = max(first, min(end, await self._highest_cleaned(key, end, replicas)))
         at, more = first, True
         while more:

@@ -40,7 +40,7 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
 class MoveProgress:
     """Progress of moves.
 
-    Each broker receives one call for all moves that it takes part in as leader or as added replica.
+    Each broker receives one call for all moves in which it takes part as leader or as added replica.
     """
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:

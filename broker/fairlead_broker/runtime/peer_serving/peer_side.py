@@ -58,7 +58,7 @@ class PeerSide:
     digest: Callable[[DigestRequest], Awaitable[RangeDigest]]
     """Function that returns the digest of a range of this broker's copy."""
     cleaning: Callable[[CleaningRequest], Awaitable[ReplicaCleaning]]
-    """Function that returns the state of the cleaning of this broker's copy, and begins a round if requested."""
+    """Function that returns the cleaning state of this broker's copy, and begins a round if requested."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionFound]]]
     """Function that returns positions of partitions that this broker leads."""
 

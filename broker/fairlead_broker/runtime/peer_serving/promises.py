@@ -1,9 +1,9 @@
 """Promises of this broker's replicas for vacancies, and requests for the promises of other brokers (quorum Q6).
 
-A replica answers only once the mirror shows the vacancy and the replica has no role of an older epoch: nothing is
-appended, fetched or reported in an older epoch afterwards, and an append under way has ended. No file records the
-promise, because a broker never returns to an older version of a partition record: within an incarnation the mirror only
-advances, and a new incarnation begins with a mirror that has the revision of its own registration.
+A replica answers only once the mirror shows the vacancy and the replica has no role of an older epoch: from then on,
+nothing is appended, fetched or reported in an older epoch, and no append is in progress. The promise is not stored in a
+file, because a broker never returns to an older version of a partition record: within an incarnation the mirror only
+advances, and the mirror of a new incarnation starts with the revision of the broker's own registration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Promises:
     """Gives the promises of this broker's replicas."""
 
     compared: Callable[[], Awaitable[None]]
-    """Function that waits until the roles that the mirror ends have ended."""
+    """Function that waits until the roles that the mirror no longer assigns have ended."""
     log_without_role: Callable[[TopicIdPartition, PartitionRecord], PartitionLog | None]
     """Function that returns the open, trusted log of a replica without a role."""
     mirror: Mirror
@@ -41,7 +41,7 @@ class Promises:
     """Id of the data directory."""
 
     async def give(self, asked: Sequence[PromiseAsked]) -> list[PromiseGiven]:
-        """Return the promises of the replicas whose record is the vacancy that was asked about."""
+        """Return the promises of the replicas whose partition record is the requested vacancy."""
         if not asked:
             return []
         await self.mirror.wait_for(max(each.revision for each in asked))
@@ -82,7 +82,7 @@ class AskForPromises:
     async def __call__(
         self, broker: BrokerId, vacancies: Sequence[Vacancy]
     ) -> Mapping[PartitionKey, Promise]:
-        """Return the promises of a broker. A broker that cannot be reached gives none."""
+        """Return the promises of a broker. A broker that cannot be reached gives no promises."""
         asked = [
             PromiseAsked(
                 topic_id=each.key.topic_id,

@@ -1,4 +1,4 @@
-"""Voters of partitions with a write quorum, as their leaders know them, for controllers and for clients."""
+"""Voters of partitions with a write quorum, as known to their leaders, for controllers and for clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(frozen=True, slots=True)
 class Voters:
-    """Reports the voters of the partitions that this broker leads, and asks other leaders for theirs."""
+    """Reports the voters of the partitions that this broker leads, and asks other leaders for the voters of theirs."""
 
     find: Callable[[TopicId, PartitionIndex], LeaderReplica]
     peers: Peers
@@ -49,7 +49,7 @@ class Voters:
         return found
 
     async def of(self, leader: BrokerId, keys: Sequence[TopicIdPartition]) -> list[PartitionVoters]:
-        """Return the replicas as the leader knows them. An unreachable leader gives no partition."""
+        """Return the replicas as known to their leaders. The result lacks the partitions of unreachable leaders."""
         if leader == self.peers.own.broker:
             return self.report(keys)
         try:

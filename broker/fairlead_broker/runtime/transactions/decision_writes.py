@@ -1,8 +1,8 @@
 """Writes of decisions: changes of many producers that arrive together share one compare-and-set (rule 7.6).
 
 A change is a pure function of the stored record. While a write is in progress, further changes accumulate. A change
-whose answer needs no write is answered from a read that began after the change arrived. After an unknown outcome, the
-records are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
+whose answer needs no write is answered from a read that began after the change had arrived. After an unknown outcome,
+the records are read again: the compare lets either the first or the second attempt succeed, never both (rule 7.1.1).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class _Due:
 
 
 class TransactionEnds:
-    """Commits that partitions have not confirmed yet, and confirmed commits that transaction records still contain."""
+    """Commits that partitions have not yet confirmed, and confirmed commits that transaction records still contain."""
 
     __slots__ = (
         "_clean_at",

@@ -31,7 +31,7 @@ UNDER_WAY_MAX: Final = 1
 
 
 class JointCommits:
-    """Writes of the records of several producers, one write after the other."""
+    """Writes of the records of several producers, one write after another."""
 
     __slots__ = ("_clock", "_meters", "_store", "_turn", "_writes")
 

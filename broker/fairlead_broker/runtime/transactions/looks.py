@@ -53,7 +53,7 @@ class _Watched:
 
 
 class TransactionLooks:
-    """Watch over the open transactions of the partitions that this broker leads."""
+    """Watch over the open transactions in the partitions that this broker leads."""
 
     __slots__ = (
         "_clock", "_hints", "_log", "_looks", "_meters", "_partitions", "_spawn", "_store", "_wake", "_watched",
@@ -116,7 +116,7 @@ class TransactionLooks:
 
     @property
     def unstable_records(self) -> int:
-        """Records from the last stable offset to the high watermark, in the partition that has the most."""
+        """Number of records from the last stable offset to the high watermark, for the partition with most of them."""
         return max((each.high_watermark - each.last_stable_offset for each in self._partitions), default=0)
 
     @property

@@ -1,4 +1,4 @@
-"""Transactions as clients use them: begin, commit, abort, names of partitions, descriptions (rule 7.1).
+"""Transactions as clients use them: begin, commit, abort, add partitions, describe (rule 7.1).
 
 The server calls `Transactions` on any broker. The pure package `transactions` decides, `decision_writes` writes, and
 `ends` reports commits to the leaders. After an abort, other brokers get a hint to check the transaction.
@@ -155,7 +155,7 @@ class Transactions:
         authorize: Authorize,
         write: Callable[[JointDecision], Awaitable[None]],
     ) -> Decided:
-        """Commit a transaction by `write`, which also stores offsets of a group (rule 7.5).
+        """Commit a transaction through `write`, which also stores offsets of a group (rule 7.5).
 
         Raises the problems of `decide` and of `write`.
         """
@@ -180,7 +180,7 @@ class Transactions:
     ) -> dict[ProducerId, Decided]:
         """Commit transactions of different producers in one write: all of them, or none (rule 7.1.7).
 
-        Raises the problems of `decide`, of the first transaction that cannot be committed.
+        Raises the problems of `decide` for the first transaction that cannot be committed.
         """
         began = self._clock.monotonic()
         seen = {producer_id: _Seen() for producer_id in requests}
@@ -237,7 +237,7 @@ class Transactions:
     async def page(
         self, after: ProducerId | None, limit: int
     ) -> tuple[list[tuple[ProducerId, TransactionRecord]], bool]:
-        """Return records in key order, and whether more follow. Raises `coordination_unavailable`."""
+        """Return records in key order, and whether more records follow. Raises `coordination_unavailable`."""
         try:
             found, more = await self._store.page(after, limit)
         except CoordinationError as error:
@@ -280,7 +280,7 @@ class Transactions:
             self.ends.written(producer_id, record)
 
     async def forget(self, producer_id: ProducerId) -> None:
-        """Delete the record of a producer with its name, which aborts the open transaction.
+        """Delete the record of a producer together with its name, which aborts the open transaction.
 
         Raises `transaction_unfinished` for commits that partitions have not confirmed, `transaction_not_found`.
         """
@@ -315,7 +315,7 @@ class Transactions:
         return found
 
     async def forget_idle(self, expiration_us: int) -> int:
-        """Delete records of long-idle producers, with their names; return the number of records (rule 7.1.8).
+        """Delete records of long-idle producers, with their names; return the number of deleted records (rule 7.1.8).
 
         Commits that another broker left unfinished are reported to the leaders. Raises `CoordinationError`.
         """
@@ -375,7 +375,7 @@ class Transactions:
         return named
 
     async def _begin_again(self, named: NamedProducer, request: Begin, authorize: Authorize) -> Begun | None:
-        """Begin the next transaction of a name; None if the name needs another producer id."""
+        """Begin the next transaction of a name; return None if the name needs another producer id."""
         producer_id = named.producer_id
         seen: list[TransactionRecord] = []
 

@@ -1,8 +1,8 @@
 """Consumer groups: members, committed offsets, lists, descriptions, lag.
 
 Callers: ``application`` for the routes named in ``endpoints``. The group's coordinator decides which member owns a
-partition and whether an offset may be committed; this module handles bodies, parameters and statuses. Any broker takes
-a call about one group and forwards it to the group's coordinator, with at most one hop (``AtCoordinator``). The
+partition and whether an offset may be committed; this module handles bodies, parameters and statuses. Any broker
+accepts a call about one group and forwards it to the group's coordinator, with at most one hop (``AtCoordinator``). The
 coordinator of a group is cached. If the cached broker is not the coordinator or cannot be reached, the coordinator is
 looked up once more before the caller gets a refusal.
 """

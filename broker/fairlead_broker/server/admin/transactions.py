@@ -1,8 +1,7 @@
 """Calls about transactions of producers: begin, commit, abort, list, describe, abort by an operator.
 
 Callers: ``application`` for the routes named in ``endpoints``. Any broker can answer these calls, because every
-decision is a write to the coordination store. A commit with offsets of a group is answered by the coordinator of the
-group.
+decision is a write to the coordination store. The coordinator of the group answers a commit with offsets of a group.
 """
 
 from __future__ import annotations
@@ -171,7 +170,7 @@ class TransactionCalls:
         text = call.parameters["transaction"]
         transaction, reason = _transaction_or_none(text), EndReason.CLIENT
         if transaction is None:
-            # A client aborts its transaction by id, an operator that of a producer by name.
+            # A client aborts its transaction by id; an operator aborts a producer's transaction by the producer's name.
             (transaction, _), reason = await self._find(call), EndReason.OPERATOR
         await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT, reason))
 
@@ -336,7 +335,7 @@ def transaction_in_path(call: Call) -> TransactionId:
 
 
 def _transaction_or_none(text: str) -> TransactionId | None:
-    """Return the transaction with an id such as `17.4`; None for another text, which is the name of a producer."""
+    """Return the transaction with an id such as `17.4`; None if the text is the name of a producer."""
     try:
         return parse_transaction_id(text)
     except ProblemError:

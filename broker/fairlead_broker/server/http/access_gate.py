@@ -1,8 +1,8 @@
 """Access of each request: its caller, and the decisions on its path (rules A2, A21, Z7).
 
-Callers: ``application`` before the query and the body of any request are read. On the data listener the header
-`Authorization` names the caller. On the peer listener the forwarding broker names the caller, and the access of the
-call is decided again.
+Callers: ``application``, before the query and the body of a request are read. On the data listener, the header
+`Authorization` identifies the caller. On the peer listener, the forwarding broker names the caller, and this broker
+decides about access again.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class AccessGate:
     """Identifies the caller of each request, and decides whether the caller may access the resources in the path."""
 
     def __init__(self, callers: Callers | None, quotas: QuotaView | None = None) -> None:
-        """`callers`: None for listeners of tests without a cluster, which allow every call.
+        """`callers`: None for test listeners without a cluster, which allow every call.
 
-        `quotas`: limits of callers; None without limits.
+        `quotas`: limits of callers; None if there are no limits.
         """
         self._callers = callers
         self._quotas = quotas
@@ -85,7 +85,7 @@ class AccessGate:
 
     @staticmethod
     def _charge(call: Call, quotas: QuotaView) -> None:
-        """Charge a call to the quotas of its caller. Raises `throttled`."""
+        """Charge a call to its caller's quotas. Raises `throttled`."""
         route = call.matched_route
         if route.access.audience is Audience.PUBLIC:
             return
@@ -106,7 +106,7 @@ class AccessGate:
     async def require(self, scope: Scope, operation: Operation, kind: Kind, name: str) -> None:
         """Raise `unauthenticated` or `forbidden` unless the caller of a request may execute one operation.
 
-        The method is for requests that are not in the data listener's route table.
+        The method is for requests that are not in the route table of the data listener.
         """
         if self._callers is None:
             return
@@ -124,7 +124,7 @@ def _by_header(callers: Callers, scope: Scope, *, waited: bool = False) -> Calle
 
 
 def _forwarded(call: Call, broker: int) -> Caller:
-    """Return the caller that the forwarding broker names, or the broker itself for a call of its own."""
+    """Return the caller that the forwarding broker names, or the forwarding broker for a call of its own."""
     names = call.header_text(_FORWARDED)
     if not names:
         return Caller(principal=f"broker:{broker}", source=CallerSource.PEER)

@@ -130,8 +130,8 @@ _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 class HostCheck:
     """Checks of requests that a browser sends on behalf of a web page of another site (rule T13).
 
-    A page can send simple requests to any address that its browser reaches, because they need no preflight; a
-    listener on any address therefore checks the origin of calls that make changes. In DNS rebinding, the page's own
+    A page can send simple requests to any address that its browser reaches, because they need no preflight; a listener
+    on any address therefore checks the origin of calls that make changes. In an attack by DNS rebinding, the page's own
     host name resolves to the address of the broker, so the browser treats the broker as the page's own origin. Only the
     authority of a request reveals DNS rebinding, and only a listener on a loopback address can know all of its names.
     """

@@ -1,6 +1,6 @@
 """Request bodies, read chunk by chunk and never beyond their limits.
 
-Callers: ``call``. A body is stored once: a single chunk is used as received, several chunks are joined once.
+Callers: ``call``. A body is stored once: a single chunk is used as received, and several chunks are joined once.
 ``BodyBudget`` limits the bytes of all request bodies together, because many large concurrent uploads would exhaust the
 memory of the process.
 
@@ -190,7 +190,7 @@ class HeldBody(Protocol):
 
 
 class HeldBodies:
-    """Incomplete bodies in the order in which they began, with the bytes of each address and connection."""
+    """Incomplete bodies in the order in which they began, with the bytes held by each address and connection."""
 
     __slots__ = ("_addresses", "_bodies", "_connections")
 
@@ -254,7 +254,7 @@ class HeldBodies:
 class BodyBudget:
     """Broker-wide budget for the bytes of request bodies in memory, and limit on the number of produce calls.
 
-    When three quarters of the budget are used, new bodies are refused so that bodies already being received can be
+    When three quarters of the budget are used, new bodies are refused, so that bodies already being received can be
     completed. Refusing a partly received body instead of a new body would cost as much and help no client, unless the
     client of the body holds more memory than others; in that case, ``HeldBodies`` chooses the body to abort.
     """
@@ -352,7 +352,7 @@ class BodyReader:
         """Address and port of the client."""
         self.held_bytes = 0
         self.held_since = 0.0
-        """Monotonic time since which bytes of the body have been in memory."""
+        """Monotonic time from which bytes of the body have been in memory."""
         self.received_bytes = 0
         self.complete = False
         self._counted = False
@@ -372,7 +372,7 @@ class BodyReader:
         return self._budget.limits
 
     def begin_call(self, caller: str = ANONYMOUS) -> None:
-        """Count the request among the caller's produce calls until ``release``. Raises ProblemError overloaded."""
+        """Count the request as one of the caller's produce calls until ``release``. Raises ProblemError overloaded."""
         self._budget.begin_call(caller)
         self._caller = caller
         self._counted = self._produces = True

@@ -25,7 +25,7 @@ class ListenError(OSError):
 
 
 def take_over(descriptors: set[int]) -> None:
-    """Make descriptors of a listening socket refer to another listening socket, to which no client connects.
+    """Make the descriptors of a listening socket refer to another listening socket, to which no client connects.
 
     A server that accepts connections from these descriptors gets no new connections after the call, and continues to
     serve its existing connections and unfinished handshakes. Unfinished handshakes end only when the server stops.
@@ -73,7 +73,7 @@ class BoundSocket:
         return self.listen().dup()
 
     def duplicates(self) -> set[int]:
-        """Return the descriptors of this process that are duplicates of the socket."""
+        """Return this process's descriptors that are duplicates of the socket."""
         own = os.fstat(self._socket.fileno())
         found = set()
         for entry in list(OWN_DESCRIPTORS.iterdir()):

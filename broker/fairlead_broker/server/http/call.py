@@ -76,7 +76,7 @@ class Outside:
     """Listener for clients outside the brokers' network."""
 
     scheme: str
-    """Scheme by which clients call the listener, or the proxy in front of it."""
+    """Scheme with which clients call the listener, or the proxy in front of the listener."""
     forwards: bool
     """Whether all brokers share an address, such as that of a load balancer, and every broker forwards calls."""
 
@@ -111,7 +111,7 @@ class Call:
         """Status of the answer; 0 before the answer begins."""
         self.bytes_sent = 0
         self.peer: PeerIncarnation | None = None
-        """Broker that sent the request; None on listeners other than the peer listener."""
+        """Broker that sent the request; None on all listeners except the peer listener."""
         self.outside: Outside | None = None
         """Listener for clients outside the brokers' network, if the request came through that listener."""
         self.access: CallerAccess = OPEN_ACCESS
@@ -144,7 +144,7 @@ class Call:
         return CallerSide(scheme, None if self.outside is None else self._called_url(self.outside.scheme))
 
     def _called_url(self, scheme: str) -> str | None:
-        """Return the base URL that an external client has called; no header of a proxy is read (rule T14)."""
+        """Return the base URL that an external client has used; headers of proxies are not read (rule T14)."""
         authority = self.header_text(b"host")
         return f"{scheme}://{authority}" if _AUTHORITY.fullmatch(authority) else None
 
@@ -179,7 +179,7 @@ class Call:
 
     @property
     def matched_route(self) -> Route:
-        """Route of the request; the route is always set when an endpoint runs."""
+        """Route of the request; it is always set when an endpoint runs."""
         assert self.route is not None, "an endpoint runs only after its route is found"
         return self.route
 
@@ -424,7 +424,7 @@ def _piece_bytes(left: int) -> int:
 
 
 Endpoint: TypeAlias = Callable[[Call], Awaitable[None]]
-"""Function that answers the calls of one route."""
+"""Function that answers the calls to one route."""
 
 
 ACCEPT_LENGTH_MAX = 1000
@@ -544,7 +544,7 @@ ADMIN_BYTES_MAX = 1 << 20
 
 
 async def json_body(call: Call) -> bytes:
-    """Return the JSON body, which may be empty.
+    """Return the JSON body of a request; the body may be empty.
 
     Raises unsupported_media_type if the body is not declared as JSON, or body_too_large if it exceeds the limit.
     """

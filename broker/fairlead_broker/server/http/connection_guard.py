@@ -1,14 +1,13 @@
-"""Closes connections that use up the allowed number without an accepted request (rules T11, T12).
+"""Closes connections that count towards the limit without making an accepted request (rules T11, T12).
 
-Callers: ``listeners`` creates one guard for each bound address, to which the applications of the listeners report
-requests.
-granian and uvicorn keep a connection without any request forever, and report a connection only with its first request.
-To enforce the limits on connections, a thread lists the sockets of the listeners, and shuts down the connections that
-the guards name:
+Callers: ``listeners`` creates one guard for each bound address, and the applications of the listeners report requests
+to the guard. granian and uvicorn keep a connection without any request forever, and report a connection only with its
+first request. To enforce the limits on connections, a thread lists the sockets of the listeners and shuts down the
+connections that the guards name:
 
 - a connection without any request, some time after it was first seen;
 - a connection whose requests were all answered with 401, after twice that time (only `enforce` mode answers 401);
-- the newest connections of an address that has more than the allowed number.
+- the newest connections of an address that has more connections than allowed.
 
 A request costs one entry in a set. This module must not depend on topics, routes or the runtime.
 """
@@ -41,7 +40,7 @@ _log = structlog.get_logger("fairlead.connections")
 
 
 class CutReason(StrEnum):
-    """Reason for which a connection is shut down."""
+    """Reason why a connection is shut down."""
 
     NO_REQUEST = "no_request"
     UNAUTHENTICATED = "unauthenticated"
@@ -55,7 +54,7 @@ class GuardLimits:
 
     first_request_seconds_max: float
     connections_per_address_max: int = 0
-    """Maximum number of connections of one address, or 0 for no limit."""
+    """Maximum number of connections from one address, or 0 for no limit."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
-"""The sockets of clients' connections: their list, and the closing of connections by the address of the client.
+"""The sockets of clients' connections: listing the sockets, and closing connections by the address of the client.
 
 Callers: ``application`` for one client that reads nothing, ``listener_generations`` for the connections of a replaced
 certificate, ``connection_guard`` for connections without requests. granian neither exposes the descriptor of a
-request's connection nor can close the connection on request, and it keeps the data that are queued for a stalled client
-as long as the connection exists (measured: up to 2 MiB). This module therefore finds the socket of a connection among
-the process's descriptors by the address of its client, and shuts the socket down. When the socket is shut down, granian
-behaves as if the client had disconnected.
+request's connection nor can close the connection on request, and as long as the connection exists, it keeps the data
+that are queued for a stalled client (measured: up to 2 MiB). This module therefore finds the socket of a connection
+among the process's descriptors by the address of its client, and shuts the socket down. When the socket is shut down,
+granian behaves as if the client had disconnected.
 """
 
 from __future__ import annotations

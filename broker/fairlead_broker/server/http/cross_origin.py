@@ -2,7 +2,7 @@
 
 Callers: ``listeners``, which wraps the application of the data listener if any origins are allowed. If no origins are
 allowed, no CORS header is sent, and browsers block pages of other origins. This module must not depend on any
-particular call. The module grants no access rights, which never depend on an origin.
+particular call. The module grants no access rights: these never depend on an origin.
 """
 
 from __future__ import annotations

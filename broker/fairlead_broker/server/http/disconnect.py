@@ -1,8 +1,7 @@
 """Detection of clients that disconnect while their long polls wait.
 
 Callers: ``fetch``, ``peer_calls`` and ``forwarding``. granian does not cancel the handler of a request whose client has
-disconnected. If disconnects were not detected, the long poll of a disconnected client would occupy its slot until it
-times out.
+disconnected. Without this detection, the long poll of a disconnected client would occupy its slot until it times out.
 """
 
 from __future__ import annotations

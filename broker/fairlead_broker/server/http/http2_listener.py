@@ -50,7 +50,7 @@ class ConnectionLimits:
 
 
 class TlsVersion(Enum):
-    """Lowest version of TLS that a listener accepts."""
+    """Lowest TLS version that a listener accepts."""
 
     TLS_1_2 = "1.2"
     TLS_1_3 = "1.3"
@@ -152,7 +152,7 @@ class Http2Listener:
             ssl_ca=client_ca,
             ssl_client_verify=client_ca is not None,
         )
-        # Without an authority, granian would serve and request no certificate.
+        # Without an authority, granian would serve clients and request no certificates.
         assert server.ssl_ctx[0] is (tls is not None), "a listener with material must use TLS"
         assert server.ssl_ctx[-1] is (client_ca is not None), (
             "a listener with client_ca must request certificates"

@@ -3,9 +3,9 @@
 Callers: ``listeners`` (data and peer listeners). A generation is one server with one certificate. granian reads a
 certificate only at its start, so a changed certificate starts a new generation on a duplicate of the listening socket.
 Both generations accept connections from the same queue of the kernel, until the previous generation loses its
-duplicate. A server that stops resets connections whose handshake is not finished. The previous generation therefore
-finishes its handshakes before it stops: it tells HTTP/2 clients to open new connections (GOAWAY), and finishes its
-requests. This module must not depend on topics, routes or the runtime.
+duplicate. A server that is stopping resets connections whose handshake is not finished. The previous generation
+therefore finishes its handshakes before it stops: it tells HTTP/2 clients to open new connections (GOAWAY), and
+finishes the requests in progress. This module must not depend on topics, routes or the runtime.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ListenerGenerations:
             )
 
     async def stop(self, timeout_seconds: float) -> None:
-        """Stop accepting connections, wait up to ``timeout_seconds`` for running requests, and cancel the rest."""
+        """Stop accepting connections, wait up to ``timeout_seconds`` for requests in progress, and cancel the rest."""
         serving = [each for each in (self._current, self._previous) if each is not None]
         self._current = self._previous = None
         self._bound.close()
@@ -108,7 +108,7 @@ class ListenerGenerations:
         snapshot = None if material is None else await asyncio.to_thread(Snapshot.write, material)
         generation = _Generation(self._application, snapshot, self._server)
         try:
-            # Without TLS there is one generation, and granian itself closes the bound socket when it stops.
+            # Without TLS, there is only one generation, and granian itself closes the bound socket when it stops.
             await generation.start(None if material is None else self._bound.duplicate())
         except BaseException:
             generation.forget()
@@ -167,7 +167,7 @@ class _Generation:
             self.forget()
 
     def forget(self) -> None:
-        """Remove the snapshot."""
+        """Remove the snapshot of the certificate."""
         if self._snapshot is not None:
             self._snapshot.remove()
 

@@ -3,9 +3,9 @@
 Callers: ``application``, once for each request. The table is built from ``fairlead_api.routes``; this module does not
 depend on any particular call. A lookup walks the segments of the raw path. The path is split before it is decoded, so
 ``%2F`` inside a name remains part of the name, and an encoded path cannot reach another route. Measured: 2 µs for the
-longest path, compared with 15 µs for a list of patterns. An unknown, repeated or malformed query parameter is never
-ignored: the query is refused, and the problem names the parameter. Clients repeat a few queries, and parsing a query
-costs more than matching its route, so ``ParsedQueries`` caches a bounded number of parsed queries.
+longest path, compared with 15 µs for matching a list of patterns. An unknown, repeated or malformed query parameter is
+never ignored: the query is refused, and the problem names the parameter. Clients repeat a few queries, and parsing a
+query costs more than matching its route, so ``ParsedQueries`` caches a bounded number of parsed queries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fairlead_api.timestamps import parse_timestamp_us
 from fairlead_api.versions import API_VERSIONS
 
 _LISTENERS = {route.path: route.listener for route in ROUTES}
-"""Listener of each path. If a call reaches a different listener, the answer names the correct listener."""
+"""Listener that serves each path. If a call reaches a different listener, the answer names the correct listener."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,8 @@ async def wait_for_room(
 ) -> float | None:
     """Wait until the caller may fetch; return the remaining seconds of a long poll, or None if no time remains.
 
-    Raises ClientGone if the client disconnects. With `is_watched`, the caller of this function detects the disconnect.
+    Raises ClientGone if the client disconnects. If `is_watched` is set, the caller of this function detects the
+    disconnect.
     """
     quota = call.quota
     if quota is None:

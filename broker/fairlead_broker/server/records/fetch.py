@@ -278,7 +278,7 @@ def _wanted(call: Call, replica: LeaderReplica, offset: Offset, bytes_max: int) 
 
 
 def _end(replica: LeaderReplica, *, committed: bool) -> Offset:
-    """Return the offset at which the log ends for a reader."""
+    """Return the offset at which the log ends for a given reader."""
     return replica.last_stable_offset if committed else replica.high_watermark
 
 

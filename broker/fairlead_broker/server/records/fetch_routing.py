@@ -1,9 +1,9 @@
 """Fetches from the leaders of partitions: one long poll of a client that covers this and other brokers.
 
-Callers: ``fetch`` and ``tail``. First, all leaders are asked concurrently for the records that they have. If there are
-too few records, the long poll asks the other brokers to wait, for at most two seconds at a time: another broker does
+Callers: ``fetch`` and ``tail``. First, all leaders are concurrently asked for the records that they have. If there are
+too few records, the long poll asks the other brokers to wait, but at most two seconds at a time: another broker does
 not notice that the client has disconnected, and would wait for the whole long poll. The wait ends when the first leader
-has records or when this broker stops; the other leaders' answers from before the wait are used.
+has records or when this broker stops; for the other leaders, their answers from before the wait are used.
 """
 
 from __future__ import annotations

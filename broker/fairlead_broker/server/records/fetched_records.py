@@ -186,7 +186,7 @@ class FetchedRecords:
 
 
 class _UnshownError(Exception):
-    """A record cannot be in a JSON answer; the text of the exception states the reason."""
+    """Raised for a record that cannot be in a JSON answer; the text of the exception states the reason."""
 
 
 def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
@@ -214,7 +214,7 @@ def _bounds(batch: pa.RecordBatch) -> Iterator[tuple[int, int, str]]:
 
 
 def _unshown(headers: int, key_bytes: int, value_bytes: int, header_bytes: int) -> str:
-    """Return why a record cannot be in a JSON answer; the result is empty for a record that can be in the answer."""
+    """Return why a record cannot be in a JSON answer; the result is empty if the record can be in the answer."""
     if headers > RECORD_HEADERS_MAX:
         return f"it has {headers} headers; allowed: {RECORD_HEADERS_MAX}"
     if header_bytes > HEADER_BYTES_MAX:

@@ -1,7 +1,7 @@
 """Grouping of lines in a body that a client sends for an unlimited time.
 
 Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. A file is therefore
-stored in large batches, and a line that a person types is stored immediately.
+stored in large batches, while a line that a person types is stored immediately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Head of a produce call: acks and timeout in the query, idempotent producer and idempotency key in the headers.
 
 Callers: the produce calls. The two headers are only for JSON and Arrow bodies, which the broker encodes into batches. A
-binary batch contains its producer, and a producer named outside the batch could not be trusted.
+binary batch names its own producer, and a producer named outside the batch could not be trusted.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
 
 
 def refuse_producer_headers(call: Call, reason: str) -> None:
-    """Raise ProblemError malformed_request if a request has a producer header but does not support producer headers."""
+    """Raise ProblemError malformed_request for a producer header in a call that does not support such headers."""
     for header, _ in _PRODUCER:
         if header.lower().encode() in call.headers:
             _refuse(header, call.header_text(header.lower().encode()), reason)
 
 
 def refuse_idempotency_key(call: Call) -> None:
-    """Raise ProblemError malformed_request if a request has an idempotency key but does not support such keys."""
+    """Raise ProblemError malformed_request for an idempotency key in a call that does not support such keys."""
     if _KEY in call.headers:
         _refuse(
             Header.IDEMPOTENCY_KEY,

@@ -1,9 +1,9 @@
 """Produce calls to a topic, for which the broker selects the partition of every record.
 
-Callers: ``application`` for the route named in ``endpoints``. Records with a key are assigned by Kafka's rule. Records
-without a key are all written to one partition, which changes with each request, so that a small request becomes only
-one batch. If the request has an idempotency key, the partition is derived from the idempotency key, so that a retry
-reaches the partition of the first attempt.
+Callers: ``application`` for the route named in ``endpoints``. Records with a key are assigned by Kafka's rule. All
+records without a key are written to one partition, which changes with each request, so that a small request becomes
+only one batch. If the request has an idempotency key, the partition is derived from this key, so that a retry reaches
+the same partition as the first attempt.
 """
 
 from __future__ import annotations

@@ -22,13 +22,13 @@ _NOT_TOGETHER: Final = tuple(
     header.lower().encode() for header in (Header.IDEMPOTENCY_KEY, Header.PRODUCER_ID, Header.PRODUCER_EPOCH)
 )
 _NO_SEQUENCE: Final = -1
-"""Placeholder for the base sequence of a batch, which the leader replaces by the next sequence."""
+"""Placeholder for the base sequence of a batch; the leader replaces it with the next sequence."""
 
 
 def transaction_of(call: Call) -> TransactionId | None:
     """Return the transaction of a request, or None. Raises `malformed_request`.
 
-    Of the headers of a producer, only `Fairlead-Base-Sequence` is allowed together with a transaction.
+    Of the producer headers, only `Fairlead-Base-Sequence` is allowed together with a transaction.
     """
     if _TRANSACTION not in call.headers:
         return None

@@ -1,9 +1,9 @@
 """Forwarding of calls to the broker that can answer them, with at most one hop.
 
-Callers: the families of calls that leaders or the controller answer. A call from another broker, and a call with
-`Fairlead-Forward: never`, is never forwarded. The answer from the other broker is returned unchanged, including
-problems. If the other broker does not answer, the caller gets a definite refusal only if the request was
-certainly not sent.
+Callers: the families of calls that are answered by leaders or by the controller. A call from another broker, and a call
+with `Fairlead-Forward: never`, is never forwarded. The answer from the other broker is returned unchanged, including
+problems. If the other broker does not answer, the caller gets a definite refusal only if the request was certainly not
+sent.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ ADMIN_SECONDS_MAX: Final = 60.0
 """Maximum number of seconds that the controller may take; writing the partitions of the largest topic takes several
 seconds."""
 LEADER_SECONDS_MAX: Final = 30.0
-"""Maximum number of seconds that a leader may take for a call that has no timeout of its own; delete-records waits for
-followers."""
+"""Maximum seconds that a leader may take for a call without its own timeout; delete-records waits for followers."""
 MIRROR_SECONDS_MAX: Final = 5.0
 """Maximum number of seconds for which an answer from the controller is delayed until this broker's mirror contains
 the change.
 """
 CONTROLLER_SECONDS_MAX: Final = 5.0
 """Maximum number of seconds for which a call waits for a controller. A cluster has no controller while it starts, and
-after the loss of its controller until the lease of that broker expires.
+after the loss of its controller until that broker's lease expires.
 """
 RETRY_SECONDS: Final = 0.2
 """Number of seconds after which a retry is advised when an election is probably in progress."""
@@ -238,7 +237,7 @@ class Forwarding:
         return heard
 
     async def _controller_elsewhere(self, call: Call) -> BrokerId | None:
-        """Return the broker to which a call of the controller is forwarded; None if this broker executes the call."""
+        """Return the broker to which a call for the controller is forwarded; None if this broker executes the call."""
         if self._broker.ready:
             await self._broker.controllership.known(CONTROLLER_SECONDS_MAX)
         return self._broker.peer_side.controller_elsewhere() if call.may_forward else None

@@ -1,4 +1,4 @@
-"""Conditions of calls about transactions: access to a producer's transactions, and the feature level of the cluster."""
+"""Conditions for calls about transactions: access to a producer's transactions, and the cluster's feature level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL
 
 
 def authorize(access: CallerAccess, record: TransactionRecord) -> None:
-    """Raise `forbidden` for a caller that is not allowed to change a producer's transactions.
+    """Raise `forbidden` if the caller is not allowed to change a producer's transactions.
 
     The resource is the name of the producer. A producer without a name belongs to the principal that created it.
     """
