@@ -43,7 +43,7 @@ from fairlead.errors import (
     error_of,
     second_start,
 )
-from fairlead.producing.accumulator import Accumulator
+from fairlead.producing.accumulator import UNDRAINED_MAX, Accumulator
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
 from fairlead.producing.fitting import BatchSizes
 from fairlead.producing.pending_batch import (
@@ -142,8 +142,9 @@ class TopicRoute:
 
 
 YIELD_RECORDS: Final = 1024
-"""Number of records after which `send` yields to the event loop even if no wait is necessary, so that a tight loop of
-the program does not starve the sender."""
+"""Number of records of a batch after which `send` yields to the event loop even if no wait is necessary, so that a
+tight loop of the program does not starve the sender. `send` also yields when a batch is full or many batches wait to be
+sent."""
 
 THREAD_TABLE_BYTES: Final = 1 * MIB
 """Minimum size of a table that is cast, hashed and cut in a thread, because this work would block the event loop for
@@ -396,7 +397,7 @@ class Producer:
         batch.nbytes += size
         if key is not None or headers:
             batch.describe(index, key, headers)
-        if index % YIELD_RECORDS == 0:
+        if index % YIELD_RECORDS == 0 and (index or accumulator.undrained >= UNDRAINED_MAX):
             await asyncio.sleep(0)  # noqa: TID251 - yields to the sender, without a delay
         return Delivery(batch, index)
 

@@ -40,6 +40,10 @@ BATCHES_UNFINISHED_MAX: Final = 5
 """Number of batches per producer that the leader of a partition remembers. A sixth unfinished batch would displace the
 first, and the leader could no longer recognise a retry of the first batch."""
 
+UNDRAINED_MAX: Final = 16
+"""Number of opened batches after which `send` yields to the sender. Records that a program sends to a few partitions in
+a row share a request, even without a linger time."""
+
 _NUMBER: Final = attrgetter("number")
 
 
@@ -60,6 +64,7 @@ class Accumulator:
         "_unfinished_max",
         "identity",
         "room",
+        "undrained",
     )
 
     def __init__(self, settings: ProducerSettings) -> None:
@@ -71,6 +76,8 @@ class Accumulator:
         self._active: dict[PartitionQueue, None] = {}
         self._unfinished: dict[PendingBatch, None] = {}
         self.room = settings.buffer_bytes
+        self.undrained = 0
+        """Number of batches opened since the last `drain`; a batch after a full one counts as `UNDRAINED_MAX`."""
 
     @property
     def unfinished(self) -> tuple[PendingBatch, ...]:
@@ -79,6 +86,7 @@ class Accumulator:
 
     def open_batch(self, queue: PartitionQueue, now: float) -> RecordsBatch:
         """Open a batch of a partition and close the previous batch."""
+        self.undrained += 1 if queue.open is None else UNDRAINED_MAX
         queue.close_open()
         batch = RecordsBatch(queue, now)
         queue.open = batch
@@ -108,6 +116,7 @@ class Accumulator:
         The batch stays in its queue until `start` removes it, because the partition may have no known leader, or the
         sender may have reached its limit of requests.
         """
+        self.undrained = 0
         ready = []
         for queue in self._active:
             if queue.retry_at > now:

@@ -101,6 +101,17 @@ async def test_records_keep_their_order_and_share_batches(broker: ScriptedBroker
     assert len(broker.received(PRODUCE)) < 20
 
 
+async def test_records_without_a_linger_time_share_a_request(broker: ScriptedBroker) -> None:
+    """Records that a program sends to several partitions in a row are in one request, also without a linger time."""
+    async with Producer(broker.url, linger_ms=0) as producer:
+        await producer.send_and_wait("flights", b"first", partition=0)
+        deliveries = [await producer.send("flights", b"next", partition=each) for each in range(2)]
+        for delivery in deliveries:
+            await delivery
+
+    assert [len(request.batches()) for request in broker.received(PRODUCE)] == [1, 2]
+
+
 async def test_records_without_a_key_reach_all_partitions(broker: ScriptedBroker) -> None:
     """Records without a key are distributed evenly over all partitions, batch by batch."""
     async with Producer(broker.url, batch_bytes=1000) as producer:

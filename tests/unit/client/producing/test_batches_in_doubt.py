@@ -158,10 +158,10 @@ async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
     async with Producer(broker.url, batch_bytes=60, linger_ms=0) as producer:
         texts = (FIRST, b"0", b"00", SECOND, b"1", b"2", b"3", b"4", b"5")
         places = (0, 1, 1, 0, 0, 1, 1, 1, 1)
-        deliveries = [
-            await producer.send("flights", text, partition=place)
-            for text, place in zip(texts, places, strict=True)
-        ]
+        deliveries = []
+        for text, place in zip(texts, places, strict=True):
+            deliveries.append(await producer.send("flights", text, partition=place))
+            await asyncio.sleep(0)  # noqa: TID251 - the sender closes the batch of each record
         head.append(deliveries[0])
         appended.set()
         await until(lambda: len(broker.values(0)) == 3 and _waits(producer, 0) and _waits(producer, 1))
