@@ -1,4 +1,4 @@
-"""The decision records have one form and are listed in one index."""
+"""The decision records have the same form and are listed in one index."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_every_named_test_exists() -> None:
 
 
 def test_every_trap_has_a_proof_in_make_test() -> None:
-    """At least one proof of each row is a switch of the simulator, or a test that `make test` runs."""
+    """At least one proof in each row is a switch of the simulator, or a test that `make test` runs."""
     late = [
         number
         for number, named in rows().items()

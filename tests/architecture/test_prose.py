@@ -69,7 +69,7 @@ def test_markdown_is_read_outside_code(prose: Any) -> None:
 
 
 def test_comments_of_other_files_are_read(prose: Any) -> None:
-    """The check reads comments of YAML files, Dockerfiles and Makefiles, and does not read values."""
+    """The check reads comments in YAML files, Dockerfiles and Makefiles, and does not read values."""
     assert found(prose, "charts/values.yaml", "# -- Let nobody in.\nname: nobody\n") == [(1, "nobody")]
     assert found(prose, "Makefile", "run: setup ## start it anew\n") == [(1, "anew")]
 

@@ -88,7 +88,7 @@ def main() -> int:
     unknown = {name for name in arguments.faults.split(",") if name} - set(FAULTS)
     if unknown:
         parser.error(f"no fault is known as {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
-    # Clients warn of every broker that does not answer, which is expected in a chaos run.
+    # Clients warn about every broker that does not answer, which is expected in a chaos run.
     logging.disable(logging.WARNING)
     with ExitStack() as stack:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))

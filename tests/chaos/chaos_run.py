@@ -213,7 +213,7 @@ async def chaos_run(
 
 
 async def post(run: ChaosRun, path: str, body: object) -> Answer:
-    """Send a change of the topic to any broker, and repeat the request for up to 20 s until it succeeds."""
+    """Send a change of the topic to any broker, and retry the request for up to 20 s until it succeeds."""
     async with asyncio.timeout(20), http_client() as client:
         for node in itertools.cycle(run.cluster.nodes):
             if node in run.cluster.alive():

@@ -1,4 +1,4 @@
-"""A member of a group in a process of its own, which can be killed without leaving the group.
+"""A member of a group in a separate process, which can be killed without leaving the group.
 
 The module is also the program of the member process. The member writes its events to a file, line by line. When the
 member ends, its events are merged into the history by time.

@@ -58,7 +58,7 @@ class PricingProcess:
         return self._process is not None and self._process.poll() is not None
 
     def pause(self) -> subprocess.Popen[bytes]:
-        """Pause the process with its connections open, and return it when it is paused."""
+        """Pause the process with its connections open, and return the process once it is paused."""
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)

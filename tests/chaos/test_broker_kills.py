@@ -20,6 +20,6 @@ async def test_killed_brokers_of_a_cluster_lose_double_and_reorder_nothing(tmp_p
 
     assert report["failed"] == []
     assert report["histories"] == 1
-    # Each kill of a starting broker may exceed the requested number by one.
+    # A broker may be killed once more while it starts, so each start may add one kill to the requested number.
     assert KILLS <= report["kills"] <= KILLS + 3
     assert report["kills_with_unanswered_sends"] > 0, "the kills met no load"

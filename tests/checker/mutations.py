@@ -136,7 +136,7 @@ def change_a_value(events: list[Event], rng: random.Random) -> list[Event] | Non
 
 
 def refuse_what_is_stored(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Answer a request with a definite refusal although its values are stored."""
+    """Answer a request with a definite refusal even though its values are stored."""
     keys = {event["id"]: event["key"] for event in events if event["op"] == "send" and "key" in event}
     told = acknowledged(events)
     answers = [

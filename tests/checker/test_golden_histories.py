@@ -17,7 +17,7 @@ GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.jsonl"))
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_each_history_gets_its_verdict_and_nothing_else_is_found(path: Path) -> None:
-    """The checker finds the verdict that a golden history's file name states, and no other anomaly."""
+    """The checker reaches the verdict that a golden history's file name states, and finds no other anomaly."""
     subject, verdict = path.stem.split("-")[:2]
 
     report = check(read_events(path))

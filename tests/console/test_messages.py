@@ -56,7 +56,7 @@ def topics(bootstrap: str) -> Iterator[None]:
 
 
 def places(body: bytes) -> list[str]:
-    """Return partition and offset of the records in a page, in their order."""
+    """Return the partition and offset of each record in a page, in order."""
     return re.findall(r'<th scope="row"[^>]*><a href="/topics/\w+/messages/(\d+/\d+)"', body.decode())
 
 

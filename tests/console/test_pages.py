@@ -43,7 +43,7 @@ def test_pages_are_complete_without_scripts(console: str, path: str, shown: list
 
 
 def test_a_search_leaves_out_other_topics(console: str) -> None:
-    """The list of topics has only the topics with the searched words in their names."""
+    """The list of topics contains only topics whose names contain the searched words."""
     _, _, body = ask(console, "/topics?q=PAY")
 
     assert re.findall(r'href="/topics/(\w+)"', body.decode()) == ["payments"]

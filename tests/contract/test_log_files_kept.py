@@ -1,4 +1,4 @@
-"""The data directory on disk: names of files and every byte, after a run of the log.
+"""The data directory on disk: file names and every byte, after a run of the log.
 
 The batches are the test vectors of docs/reference/record-batch-vectors, so a newer Arrow changes nothing here. The
 golden directory is also opened again, because a later release must read it.
@@ -130,7 +130,7 @@ def _stamped(packed: bytes, offset: Offset, epoch: int) -> StampedBatch:
 
 
 def test_the_files_of_a_data_directory_are_unchanged() -> None:
-    """The run writes the same bytes to the files of a data directory as in earlier releases."""
+    """The run writes the same bytes to the files of a data directory as earlier releases did."""
     golden.assert_unchanged("log_files", log_files())
 
 

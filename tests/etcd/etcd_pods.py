@@ -239,7 +239,7 @@ class EtcdPods:
                 await self.calls(ordinal).disarm_no_space(self.url(ordinal))
 
     async def _speaker(self) -> int:
-        """Return the ordinal of the leader, or that of the first pod if there is no leader."""
+        """Return the ordinal of the leader, or of the first pod if there is no leader."""
         for ordinal in self.pods:
             with suppress(EtcdError):
                 status = await self.calls(ordinal).status(self.url(ordinal))

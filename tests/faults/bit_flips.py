@@ -1,4 +1,4 @@
-"""Damages the files of a log, and reads the log with a check of every batch.
+"""Damages the files of a log, reads the log, and checks every batch.
 
 Every trial damages one file of a stopped or killed data directory: segments, indexes, snapshots of producers, leader
 epochs, checkpoint, synced offsets, identity, clean marker. Bits are flipped and files are truncated; in segments, whole

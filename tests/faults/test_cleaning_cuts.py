@@ -1,4 +1,4 @@
-"""Rounds of cleaning whose power is cut at every change of the disk: readers see the same records afterwards."""
+"""Rounds of cleaning in which the power is cut at every change of the disk: readers see the same records afterwards."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ async def test_a_broker_starts_beside_a_log_that_fails_unexpectedly(
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 async def test_writes_without_descriptors_are_overload_that_passes(faulty: FaultyBroker, number: int) -> None:
-    """While no file can be opened, writes are refused as overload, and the broker stays ready and stores again."""
+    """While no file can be opened, writes are refused as overload; the broker stays ready and later stores again."""
     await store_three(faulty)
     await faulty.calls.create("idle")
     storage = faulty.storage

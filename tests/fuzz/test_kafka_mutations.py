@@ -20,7 +20,7 @@ def mutate(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_mutated_requests_are_decoded_or_refused() -> None:
-    """Mutated requests of every API and version are decoded or refused, in little memory and time."""
+    """Mutated requests of every API and version are decoded or refused, with little memory and time."""
     finished = mutate("kafka_request_mutations.py", "--mutants", "20000")
     report = json.loads(finished.stdout)
 

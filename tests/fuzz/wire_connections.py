@@ -126,7 +126,7 @@ class Attacker:
             await self._malformed("chunked bodies", malformed_chunks(self.rng, source.next()))
 
     async def heads(self) -> None:
-        """Send malformed heads of HTTP/1.1."""
+        """Send malformed HTTP/1.1 heads."""
         while not self.over():
             await self._malformed("heads of HTTP/1.1", malformed_head(self.rng))
 
@@ -148,7 +148,7 @@ class Attacker:
         self.counts.closed[kind] += not answered
 
     async def frames(self) -> None:
-        """Send malformed frames of HTTP/2."""
+        """Send malformed HTTP/2 frames."""
         while not self.over():
             data, received = malformed_frames(self.rng), bytearray()
             async with self._connection() as (reader, writer):
@@ -186,7 +186,7 @@ class Attacker:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Open a connection. An error of the connection ends only the work on this connection."""
+        """Open a connection. An error on the connection ends only the work on this connection."""
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 20)
         try:
             yield reader, writer
@@ -250,7 +250,7 @@ async def read_answer(reader: asyncio.StreamReader, method: str) -> Answer | Non
 
 
 class Streams:
-    """One connection of HTTP/2 with many requests."""
+    """One HTTP/2 connection with many requests."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer

@@ -1,6 +1,6 @@
-"""Bytes of bad inputs for a broker: whole requests, chunked bodies, heads of HTTP/1.1, frames of HTTP/2.
+"""Bytes of bad inputs for a broker: whole requests, chunked bodies, HTTP/1.1 heads, HTTP/2 frames.
 
-`wire_mutations.py` sends these inputs. The mutated requests of `request_mutations.py` are complete messages of HTTP, so
+`wire_mutations.py` sends these inputs. The mutated requests of `request_mutations.py` are complete HTTP messages, so
 that the next request on the connection is found; the other inputs break the protocol below the requests.
 """
 
@@ -39,7 +39,7 @@ def wire_requests(rng: random.Random, topic_id: str) -> RequestMutations:
 
 
 def head_of(request: Request) -> list[tuple[str, str]]:
-    """Return the headers of a request, without the headers that depend on the version of HTTP."""
+    """Return the headers of a request, except the headers that depend on the HTTP version."""
     headers = list(request.headers)
     for name, text in (("content-type", request.media_type), ("accept", request.accept)):
         if text is not None:
@@ -54,7 +54,7 @@ def target_of(request: Request) -> str:
 
 
 def message(request: Request, *further: tuple[str, str], chunked: bool = False) -> bytes:
-    """Return a request as a message of HTTP/1.1, with the length of its body unless the body is chunked."""
+    """Return a request as an HTTP/1.1 message, with the length of its body unless the body is chunked."""
     framing = ("transfer-encoding", "chunked") if chunked else ("content-length", str(len(request.body)))
     lines = [f"{quote(request.method)} {target_of(request)} HTTP/1.1", f"host: {HOST}"]
     lines += [f"{name}: {value}" for name, value in (framing, *further, *head_of(request))]
@@ -74,7 +74,7 @@ def malformed_chunks(rng: random.Random, request: Request) -> bytes:
 
 
 def malformed_head(rng: random.Random) -> bytes:
-    """Return a head of HTTP/1.1 with one to three changes."""
+    """Return an HTTP/1.1 head with one to three changes."""
     head = bytearray(HEAD)
     _change(rng, head, HEAD_PIECES)
     return bytes(head)
@@ -93,7 +93,7 @@ def _change(rng: random.Random, data: bytearray, pieces: tuple[bytes, ...]) -> N
 
 
 def malformed_frames(rng: random.Random) -> bytes:
-    """Return a connection of HTTP/2 whose frames have changed bytes, types, flags or lengths."""
+    """Return the bytes of an HTTP/2 connection whose frames have changed bytes, types, flags or lengths."""
     frames = bytearray(frame(SETTINGS, 0, 0, b""))
     for stream in range(1, 2 * rng.randrange(1, 5), 2):
         kind, flags = rng.choice(FRAMES)
@@ -108,5 +108,5 @@ def malformed_frames(rng: random.Random) -> bytes:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """Return a frame of HTTP/2."""
+    """Return an HTTP/2 frame."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload

@@ -58,7 +58,7 @@ async def test_members_do_not_notice_that_their_coordinator_stops(three: Cluster
 
 
 async def test_members_are_kept_when_the_coordinator_loses_its_lease(three: Cluster) -> None:
-    """A group whose coordinator lost its lease is kept, and writes of the old coordinator are refused by the store."""
+    """A group whose coordinator lost its lease is kept, and writes by the old coordinator are refused by the store."""
     group, first, second = await settled_pair(three)
     was = await group.coordinator()
     old = next(each for each in three.broker(was).groups if each.name == "etl")

@@ -57,7 +57,7 @@ async def test_a_commit_of_another_members_partition_is_refused(alone: Cluster) 
 
 
 async def test_commits_share_transactions(alone: Cluster) -> None:
-    """A hundred concurrent commits are stored by a few transactions."""
+    """A hundred concurrent commits are stored in a few transactions."""
     group = GroupClient(alone, "job")
     await group.commit({("flights", 0): 1})
     budget = coordinated(alone, "job")._shared.budget
@@ -233,7 +233,7 @@ async def test_lag_and_resets_go_by_what_the_leaders_have(alone: Cluster) -> Non
 
 
 async def test_a_commit_refused_by_a_deletion_is_repeated(alone: Cluster) -> None:
-    """A commit that waits while its group is deleted is refused, and its repetition creates the group again."""
+    """A commit that waits while its group is deleted is refused, and repeating the commit creates the group again."""
     group = GroupClient(alone, "job")
     place = ("flights", 0)
     await group.commit({place: 1})

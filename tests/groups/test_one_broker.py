@@ -41,7 +41,7 @@ async def test_members_split_a_topic_commit_and_go_on_where_they_stopped(cluster
 
 
 async def test_a_crowded_broker_says_how_often_its_members_may_come(cluster: Cluster) -> None:
-    """A broker lengthens the heartbeat interval with the number of its current members."""
+    """A broker lengthens the heartbeat interval as the number of its members grows."""
     await cluster.start(1)
     await filled_topic(cluster, "flights", partitions=2, records=1, replication_factor=1)
     member = GroupClient(cluster, "etl").member("m1", "flights")

@@ -1,4 +1,4 @@
-"""Fixtures of a real Kubernetes, whose programs are built from Go modules, for every test of this folder.
+"""Fixtures of a real Kubernetes, whose programs are built from Go modules, for every test in this folder.
 
 `kubernetes` is a control plane (etcd, API server, controllers, scheduler) with three fake nodes in three zones, whose
 pods become Ready at once and run nothing; `kwok_stages.yaml` describes how a test scripts these pods. The workers of a

@@ -69,7 +69,7 @@ class _Reached(Generic[S]):
 
 
 def search(model: Model[S], seconds_max: float, hanging: str | None = None) -> Report:
-    """Search all states. `hanging` is the violation of a state from which no steps without faults lead to an end."""
+    """Search all states. `hanging` is reported for a state from which no steps without faults lead to an end."""
     deadline = time.monotonic() + seconds_max
     first = model.initial()
     reached, index = _Reached([first], [(-1, "")], array("i", [0])), {first: 0}

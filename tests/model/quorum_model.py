@@ -57,7 +57,7 @@ class QuorumModel:
         return state, _unlike_committed(state) or _mixed_epochs(state) or self._lost_by_promises(state)
 
     def is_end(self, state: State) -> bool:
-        """Return whether the partition has a leader with everything committed, and all members as voters."""
+        """Return whether the partition has a leader that has committed everything, and all members are voters."""
         return is_full(state, self.world)
 
     def _lost_by_promises(self, state: State) -> str | None:

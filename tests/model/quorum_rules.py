@@ -347,7 +347,7 @@ def _replaced(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
 
 
 def is_full(state: State, world: World) -> bool:
-    """Return whether a live leader has everything committed and every member is a voter."""
+    """Return whether a live leader has committed everything and every member is a voter."""
     record = state.records[-1]
     if record.epoch >= world.epoch_max:
         return True  # The bounded search has no further epoch in which the partition could recover.

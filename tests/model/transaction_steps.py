@@ -395,7 +395,7 @@ def _of_leader(state: State, world: World, partition: int) -> Steps:
 
 
 def _endings(state: State, world: World, partition: int, name: int) -> Steps:
-    """Yield how the leader ends the open transaction of a producer by itself (rules 7.3.2 and 7.3.3)."""
+    """Yield the steps with which the leader itself ends a producer's open transaction (rules 7.3.2 and 7.3.3)."""
     epoch, _, first, _ = producer_of(state.parts[partition].log, name, world.without)
     if first is None:
         return

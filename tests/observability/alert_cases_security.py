@@ -16,7 +16,7 @@ def certificate(end: str, begin: str = "0+0x60") -> dict[str, str]:
 
 
 def refused(values: str) -> dict[str, str]:
-    """Return series of refused tokens, together with accepted ones."""
+    """Return series of refused tokens, together with accepted tokens."""
     return {
         of_broker("fairlead_authentications_total", source="none", outcome="refused"): values,
         of_broker("fairlead_authentications_total", source="api_token", outcome="accepted"): "0+6000x400",

@@ -147,5 +147,5 @@ def test_every_rule_is_evaluated_and_nothing_is_wrong(watched: Watched) -> None:
 
 
 def test_a_query_of_a_metric_that_does_not_exist_is_empty(watched: Watched) -> None:
-    """A query of a metric that does not exist returns no series, so the test of the panels can fail."""
+    """A query for a metric that does not exist returns no series, so the test of the panels can fail."""
     assert watched.prometheus.query('fairlead_no_such_metric{namespace=~"$namespace"}') == []

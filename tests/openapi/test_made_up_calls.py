@@ -76,7 +76,7 @@ def base() -> Iterator[str]:
 def furnished(base: str) -> Iterator[str]:
     """Create a topic with records and a group, and end the drain of the broker after the calls."""
     calls = requests.Session()
-    # Like clients, the fixture repeats calls that the broker refuses for a moment after earlier calls of a test.
+    # Like clients, the fixture retries calls that the broker refuses for a moment after earlier calls of a test.
     patience = Retry(total=10, status_forcelist={503}, allowed_methods=None)
     calls.mount("http://", HTTPAdapter(max_retries=patience))
     specification = {"name": TOPIC, "partitions": PARTITIONS}

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and the sizes of the attacks."""
+"""A broker in a separate process, and the sizes of the attacks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -40,7 +40,7 @@ BY_A_STRANGER = pytest.mark.parametrize(
 
 
 def request_head(path: str = "/v1/versions") -> bytes:
-    """Return a GET of HTTP/1.1."""
+    """Return an HTTP/1.1 GET request."""
     return f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode()
 
 

@@ -29,7 +29,7 @@ AT_ONCE = 64
 
 @asynccontextmanager
 async def tenants(broker: BrokerUnderLoad, **quota: int) -> AsyncIterator[tuple[Calls, WellBehavedClient]]:
-    """Yield the requests of a busy caller, and a calm client of another caller."""
+    """Yield a client of a busy caller, and a calm client of another caller."""
     broker.enforce()
     await broker.start()
     try:

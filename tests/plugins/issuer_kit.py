@@ -1,4 +1,4 @@
-"""An issuer of signed tokens for tests: keys that can be rotated, tokens, forged tokens, and a server of its keys."""
+"""An issuer of signed tokens for tests: keys that can be rotated, tokens, forged tokens, and a server for its keys."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TestIssuer:
         return {name: value for name, value in claims.items() if value is not None}
 
     def token(self, header: dict[str, object] | None = None, key: Any = None, **changes: object) -> str:
-        """Return a token, signed with the current key or another one."""
+        """Return a token, signed with the current key or another key."""
         key = key or self.key
         told = {"alg": self.algorithm, "kid": key.kid, "typ": "JWT"} | (header or {})
         told = {name: value for name, value in told.items() if value is not None}
@@ -82,7 +82,7 @@ class TestIssuer:
 
 @dataclass
 class KeyServer:
-    """Server of the discovery document and the keys of an issuer, over https."""
+    """Server for an issuer's discovery document and keys, over https."""
 
     issuer: TestIssuer
     authority: Authority

@@ -50,7 +50,7 @@ class OidcServer:
 
     @classmethod
     def create(cls, folder: Path) -> Self:
-        """Return a provider that does not run, with a certificate in a folder."""
+        """Return a provider that is not running yet, with a certificate in a folder."""
         authority = Authority.make("Issuer")
         authority.issue().write(folder, authority)
         with socket.create_server(("127.0.0.1", 0)) as free:

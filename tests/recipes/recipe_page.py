@@ -17,7 +17,7 @@ def programs() -> dict[str, str]:
 
 
 def write_program(name: str, address: str, folder: Path) -> Path:
-    """Write a program to a file of its name; only the broker's address is replaced."""
+    """Write a program to a file with its name; only the broker's address is replaced."""
     path = folder / name
     path.write_text(programs()[name].replace(DEFAULT_ADDRESS, address), encoding="utf-8")
     return path

@@ -46,7 +46,7 @@ async def test_a_crashed_program_keeps_its_promise(recipe: Recipe) -> None:
     ],
 )
 async def test_a_ghost_stores_nothing_twice(program: str, line: str, refusal: str) -> None:
-    """A record is not stored twice by a worker that was paused before its transaction and replaced."""
+    """A worker that was paused before its transaction and has been replaced does not store a record twice."""
     recipe = next(recipe for recipe in RECIPES if recipe.program == program)
     async with crashed_program(recipe, SEED) as crashed:
         said = await crashed.run_beside_ghost(line)

@@ -104,7 +104,7 @@ def test_the_command_line_shows_its_help(bare: Path, tmp_path: Path) -> None:
 
 
 def test_a_command_of_a_missing_extra_names_the_extra(bare: Path, tmp_path: Path) -> None:
-    """A command of a missing extra ends with exit code 2 and the line that installs the extra."""
+    """A command from a missing extra ends with exit code 2 and the line that installs the extra."""
     for extra in ("broker", "operator"):
         done = run(bare / "fairlead", extra, "start", cwd=tmp_path)
 

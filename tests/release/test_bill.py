@@ -59,7 +59,7 @@ def test_the_bill_and_the_licences_name_every_package(
 
 
 def test_the_changelog_describes_this_version(release: ModuleType) -> None:
-    """The changelog has a dated section of the released version, and no section of the next version."""
+    """The changelog has a dated section for the released version, and no section for the next version."""
     changelog = (checkout.ROOT / "CHANGELOG.md").read_text()
     version = tomllib.loads((checkout.ROOT / "pyproject.toml").read_text())["project"]["version"]
 

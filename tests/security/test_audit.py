@@ -159,7 +159,7 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     assert [each.event for each in changed] == ["security_changed"] * 2 + ["admin"]
     assert changed[0].change == {"config": {"tokens.valid.after": {"old": "0", "new": "5"}}}
     assert (changed[2].outcome, changed[2].problem, changed[2].status) == ("failed", "topic_not_found", 404)
-    # The counts of equal refusals are written at the latest when the broker stops.
+    # The counts of equal refusals are written when the broker stops, at the latest.
     assert [(each.event, each.resource, each.count) for each in sums if each.count > 1] == [
         ("denied", "topic:other", 2)
     ]

@@ -1,4 +1,4 @@
-"""Calls of every route by every kind of caller over TLS, on three brokers that forward (proofs V1, V8; rules A21, Z10).
+"""Calls to every route by every kind of caller over TLS, on three brokers that forward (proofs V1, V8; rules A21, Z10).
 
 The expected outcomes are computed from the route table and the rules of each caller, by a naive walk over the rules.
 """

@@ -1,4 +1,4 @@
-"""Calls of every route by every kind of caller on a real broker (proof V1); the route table determines the statuses."""
+"""Calls to every route by every kind of caller on a real broker (proof V1); the route table determines the statuses."""
 
 from __future__ import annotations
 

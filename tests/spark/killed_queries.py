@@ -47,8 +47,8 @@ ONCE: Final = "once"
 PARTITIONS: Final = 4
 SINKS: Final = ("files", "topic", "once", "lake")
 KINDS: Final = ("driver", *("worker",) * 3)
-"""Kinds of kills; workers are killed more often because a restarted driver takes ten times as long as a worker until it
-reads again.
+"""Kinds of kills; workers are killed more often because a restarted driver takes ten times as long as a worker to read
+again.
 """
 EARLY: Final = 0.15
 """Fraction of the driver kills that happen while the driver starts."""

@@ -1,4 +1,4 @@
-"""Members join and leave while coordinators and etcd are killed: no record is lost, no partition has two owners."""
+"""Members join and leave while coordinators and etcd are killed; no record is lost, no partition has two owners."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ async def test_members_join_and_leave_one_by_one_and_all_is_read(tmp_path: Path)
 
 
 async def _each_is_read(run: ChaosRun) -> None:
-    """Wait until a member has received new records of every partition."""
+    """Wait until a member has received new records from every partition."""
     told = len(run.history.events)
 
     def check() -> bool:

@@ -90,7 +90,7 @@ async def test_a_follower_that_is_cut_off_leaves_the_in_sync_replicas(tmp_path: 
 
 
 async def test_a_paused_follower_delays_no_acknowledgement(tmp_path: Path) -> None:
-    """With a write quorum, a paused follower stays a voter and delays nothing, and then the leader is killed."""
+    """With a write quorum, a paused follower stays a voter and delays no acknowledgement; then the leader is killed."""
     async with chaos_run(tmp_path, partitions=1) as run:
         await run.create_replicated_topic("quorum")
         run.usual_load()

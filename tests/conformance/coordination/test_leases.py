@@ -32,7 +32,7 @@ async def keys(client: Coordination) -> list[str]:
 
 
 async def test_a_key_carries_its_lease(client: Coordination) -> None:
-    """A read of a key also returns the key's lease, whose end deletes the key."""
+    """Reading a key also returns the key's lease; when the lease ends, the key is deleted."""
     lease = await client.grant_lease(10)
     await client.transact((), (Put("/k", b"", lease.lease_id),))
     [item] = (await client.list("/")).items

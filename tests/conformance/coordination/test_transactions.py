@@ -72,7 +72,7 @@ async def test_one_transaction_takes_one_revision(client: Coordination) -> None:
 
 
 async def test_a_transaction_that_changes_nothing_takes_no_revision(client: Coordination) -> None:
-    """A transaction that only reads, deletes missing keys or fails its compares creates no revision."""
+    """A transaction that only reads, that deletes missing keys, or whose compares fail, creates no revision."""
     before = await client.transact((), (Put("/a", b""),))
     results = [
         await client.transact((), (Get("/a"), Delete("/missing"))),

@@ -36,7 +36,7 @@ def changes(batch: WatchBatch) -> list[tuple[str, bytes | None]]:
 
 
 async def test_a_watch_sees_what_another_client_writes(client: Coordination, other: Coordination) -> None:
-    """A watch delivers puts and deletions of another client, each with its revision."""
+    """A watch delivers puts and deletions by another client, each with its revision."""
     watch = client.watch("/k/", Revision(1))
     first = await other.transact((), (Put("/k/a", b"1"),))
     second = await other.transact((), (Put("/k/a", b"2"),))
@@ -72,7 +72,7 @@ async def test_all_events_of_a_revision_come_together(client: Coordination) -> N
 
 
 async def test_large_revisions_are_not_torn_when_a_watch_catches_up(client: Coordination) -> None:
-    """A watch joins the fragments of an answer (60 MiB of history, 1 MiB a revision)."""
+    """A watch joins the fragments of an answer (60 MiB of history, 1 MiB per revision)."""
     value = bytes(512 * 1024)
     start = await client.transact((), (Put("/before", b""),))
     for n in range(30):
@@ -191,7 +191,7 @@ async def test_compaction_keeps_a_watch_that_is_not_behind(client: Coordination,
 async def test_progress_of_a_quiet_watch_follows_every_revision(
     client: Coordination, other: Coordination
 ) -> None:
-    """Progress of a watch follows every event up to its revision, even when other keys changed."""
+    """A progress report of a watch follows every event up to its revision, even when other keys changed."""
     watch = client.watch("/k/", Revision(1))
     event = await other.transact((), (Put("/k/a", b""),))
     elsewhere = await other.transact((), (Put("/else", b""),))

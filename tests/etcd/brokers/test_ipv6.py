@@ -28,7 +28,7 @@ FOLDERS = ("etcd", "plugins", "plugins/programs", "faults")
 
 @pytest.mark.scenario
 def test_pods_of_ipv6_alone_reach_each_other(tmp_path: Path) -> None:
-    """The addresses of etcd and brokers, as the operator sets them, and the hook before a stop work over IPv6."""
+    """The addresses of etcd and brokers, as the operator sets them, and the stop hook work over IPv6."""
     tests = Path(__file__).parents[2]
     paths = os.pathsep.join(str(tests / each) for each in FOLDERS)
     done = subprocess.run(

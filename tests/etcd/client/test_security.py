@@ -87,7 +87,7 @@ async def secured(authority: Authority) -> AsyncIterator[EtcdCluster]:
 
 @pytest.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    """Yield a member with users, whose tokens last a second; `broker` may use only `/fairlead/`."""
+    """Yield a member with users, whose tokens expire after a second; `broker` may use only `/fairlead/`."""
     async with etcd_cluster(tmp_path, arguments=("--auth-token-ttl=1",)) as cluster:
         await cluster.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
         await cluster.etcdctl("user", "grant-role", ROOT.name, "root")
@@ -239,14 +239,14 @@ async def test_a_user_with_rights_on_other_keys_is_warned_about(
 
 
 async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
-    """After the expiry of a token, calls and watches continue without an error for their callers."""
+    """After a token expires, calls and watches continue without an error for their callers."""
     client = guarded.client(user=BROKER)
     first = await write(client)
     watch = client.watch("/fairlead/", first)
     async with asyncio.timeout(10):
         await anext(watch)
     token = client._members._token
-    # A token expires only by its age, which etcd checks once a second.
+    # A token expires only because of its age, which etcd checks once a second.
     await asyncio.sleep(3.5)  # noqa: TID251
     second = await write(client)
     renewed = client._members._token
@@ -263,7 +263,7 @@ async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:
 
 
 async def test_a_change_of_the_users_is_survived(guarded: EtcdCluster) -> None:
-    """After a change of users, etcd refuses the old token and the client gets a new token."""
+    """After users have changed, etcd refuses the old token and the client gets a new token."""
     client = guarded.client(user=BROKER)
     await write(client)
     await guarded.etcdctl("user", "add", "further:password", user=f"{ROOT.name}:{ROOT.password}")

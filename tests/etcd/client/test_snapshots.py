@@ -35,7 +35,7 @@ def etcdutl(*arguments: str) -> str:
 
 
 async def test_a_snapshot_is_whole_and_the_oldest_are_removed(alone: EtcdCluster, tmp_path: Path) -> None:
-    """A snapshot can be restored although a member was unreachable, and only the newest snapshots are kept."""
+    """A snapshot can be restored even if a member was unreachable, and only the newest snapshots are kept."""
     folder = tmp_path / "snapshots"
     folder.mkdir()
     (folder / "main-20251231T000000Z.partial").write_bytes(b"interrupted")

@@ -31,7 +31,7 @@ Start = Callable[..., subprocess.Popen[str]]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the program in a folder of its own and end the processes that remain."""
+    """Start the program in a separate folder, and end the processes that remain."""
     with ExitStack() as stack:
 
         def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:

@@ -109,7 +109,7 @@ def test_a_broker_is_described(cluster: CommandLine, addresses: list[str]) -> No
 
 @pytest.mark.parametrize("command", [("broker", "describe"), ("broker", "cordon"), ("broker", "drain")])
 def test_a_broker_that_is_not_there_ends_with_three(cluster: CommandLine, command: tuple[str, ...]) -> None:
-    """An unknown broker ends the command with exit code 3 and is named in the message."""
+    """For an unknown broker, the command exits with 3 and names the broker in the message."""
     assert cluster(*command, "99", code=3) == ""
     assert "99" in cluster.errors
 

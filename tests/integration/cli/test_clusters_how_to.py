@@ -49,7 +49,7 @@ async def read_until(process: Process, text: str) -> str:
 
 
 async def end(process: Process, number: signal.Signals = signal.SIGTERM) -> None:
-    """Send a signal, as a terminal or another program does, and wait for the end of the process."""
+    """Send a signal, as a terminal or another program does, and wait until the process has ended."""
     os.killpg(process.pid, number)
     async with asyncio.timeout(READY_SECONDS_MAX):
         await process.communicate()

@@ -19,7 +19,7 @@ from tmux_terminal import tmux_terminals
 
 
 def test_bench_produces_and_consumes(fairlead: CommandLine) -> None:
-    """Records of `bench` are counted with rates and latencies, and are stored in the topic."""
+    """Records sent by `bench` are counted and stored in the topic, and rates and latencies are reported."""
     fairlead("topic", "create", "load", "-p", "2")
     produced = json.loads(
         fairlead("bench", "produce", "load", "-n", "5000", "-s", "50", "-b", "700", "--output", "json")

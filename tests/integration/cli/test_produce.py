@@ -56,7 +56,7 @@ def test_the_lines_before_a_bad_one_are_stored(fairlead: CommandLine) -> None:
 def test_an_interrupted_input_is_not_done(
     fairlead: CommandLine, shell_environment: dict[str, str], number: signal.Signals
 ) -> None:
-    """Records of an interrupted input are stored and counted, and the exit code reports the interruption."""
+    """Records from an interrupted input are stored and counted, and the exit code reports the interruption."""
     topic = f"interrupted-{number.name}"
     fairlead("topic", "create", topic)
     command = ["fairlead", "produce", topic, "-v"]

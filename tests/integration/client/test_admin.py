@@ -90,7 +90,7 @@ async def test_topics_are_changed_and_deleted(admin: Admin) -> None:
 
 
 async def test_another_topic_of_the_name_is_left_alone(admin: Admin) -> None:
-    """A topic id in addition to the name protects a later topic of the same name from the change."""
+    """If a change also names the topic id, a later topic with the same name is not changed."""
     first = await admin.create_topic("flights")
     await admin.delete_topic("flights", topic_id=first.topic_id)
     second = await admin.create_topic("flights")

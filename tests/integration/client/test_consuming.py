@@ -187,7 +187,7 @@ async def test_a_quiet_partition_does_not_delay_a_busy_one(bootstrap: str) -> No
 
 
 async def test_a_small_prefetch_still_reads_everything(bootstrap: str) -> None:
-    """A small prefetch limit reduces the use of memory, and all records are still read."""
+    """A small prefetch limit reduces memory use, and all records are still read."""
     await fill(bootstrap, 500, partition=0)
     await fill(bootstrap, 500, partition=1, first=500)
     async with Consumer(

@@ -128,7 +128,7 @@ async def test_lost_and_late_answers_neither_repeat_nor_lose_nor_reorder(network
 
 
 async def test_batches_that_are_too_large_arrive_once_over_a_bad_network(network: UnreliableNetwork) -> None:
-    """Batches that are too large are split and stored once, although the refusal itself may be lost."""
+    """Batches that are too large are split and stored once, even if the refusal itself is lost."""
     url = f"http://{network.endpoint}"
     async with Admin(url) as admin:
         await admin.create_topic("flights", config={"max.message.bytes": 2000})

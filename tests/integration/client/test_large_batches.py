@@ -135,7 +135,7 @@ async def test_a_table_with_a_large_row_reports_its_other_rows(bootstrap: str, a
 async def test_a_limit_that_is_lowered_under_way_loses_and_repeats_nothing(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """Records are stored once while the limit falls in steps, and do not wait for a refused batch."""
+    """Records are stored once while the limit is lowered in steps, and do not wait for a refused batch."""
     await admin.create_topic("flights")
     async with Producer(bootstrap, batch_bytes=50_000, linger_ms=1, **kind) as producer:
         sending = asyncio.create_task(_send_all(producer))

@@ -139,7 +139,7 @@ async def test_a_refused_request_has_a_span(collected: InMemorySpanExporter, boo
 
 @pytest.mark.slow
 def test_programs_without_tracing_do_not_load_it() -> None:
-    """The producer and `process` do not import OpenTelemetry, although it is installed."""
+    """The producer and `process` do not import OpenTelemetry, even though it is installed."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -23,7 +23,7 @@ from fairlead_broker.runtime.lifecycle import cluster_entry
 async def test_the_level_rises_after_the_last_old_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A higher level is refused while an older broker is registered; above its level, an older broker cannot run."""
+    """A higher level is refused while an older broker is registered; an older broker cannot run at a higher level."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1)

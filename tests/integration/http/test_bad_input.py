@@ -109,7 +109,7 @@ def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], code: str) -> None:
-    """A broken batch is refused with the first rule that it violates, both by itself and in a frame."""
+    """A broken batch is refused for the first rule that it violates, both by itself and in a frame."""
     batch = change(batch_of(b"a" * 200, b"b" * 100))
     answer = await api.post_batch(RECORDS, batch)
 
@@ -117,7 +117,7 @@ async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], c
 
 
 async def test_bomb(api, batch_of) -> None:
-    """A small batch that decompresses beyond the limit is refused by its declared or by its actual size."""
+    """A small batch that decompresses beyond the limit is refused because of its declared or its actual size."""
     honest = batch_of(bytes(65 << 20), codec=Codec.ZSTD)
     lying = patched(80, "<I", 1_000)(honest)
     answers = [await api.post_batch(RECORDS, batch) for batch in (honest, lying)]
@@ -127,7 +127,7 @@ async def test_bomb(api, batch_of) -> None:
 
 
 async def test_wrong_schema(api, batch_of) -> None:
-    """A batch with invalid Arrow columns is refused although its frame is correct."""
+    """A batch with invalid Arrow columns is refused even if its frame is correct."""
     good = batch_of(b"a")
     message = pa.record_batch({"value": [b"a"]}).serialize().to_pybytes()
     batch = bytearray(good[:HEADER_BYTES] + message + bytes(-len(message) % 8))

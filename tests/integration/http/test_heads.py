@@ -79,7 +79,7 @@ async def test_a_head_that_is_too_long(shared, query: str, headers: str) -> None
 
 @pytest.mark.parametrize(("filler", "status"), [(32_000, 200), (33_000, 431)])
 async def test_heads_may_be_as_long_over_both_versions(shared, filler: int, status: int) -> None:
-    """A request may have a head of the same length over both versions of HTTP."""
+    """The maximum length of a request's head is the same over both versions of HTTP."""
     long = "a" * filler
     answers = [
         await shared.api.get("/v1/topics", x_long=long),

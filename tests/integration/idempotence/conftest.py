@@ -18,7 +18,7 @@ StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 @pytest.fixture
 async def start(tmp_path: Path) -> AsyncIterator[StartBroker]:
-    """Start brokers in this process, over one data directory, and stop the last one at the end."""
+    """Start brokers in this process, over one data directory, and stop the last broker at the end."""
     running: list[RunningBroker] = []
 
     async def begin(clock: Clock | None = None, **settings: object) -> RunningBroker:
@@ -57,7 +57,7 @@ async def api(start: StartBroker, connect: Callable[[str], Awaitable[Calls]]) ->
 
 @pytest.fixture
 def program(tmp_path: Path) -> Iterator[BrokerProgram]:
-    """Yield a broker in a process of its own that is not started yet."""
+    """Yield a broker in a separate process that has not been started yet."""
     broker = BrokerProgram(tmp_path / "program")
     yield broker
     broker.kill()

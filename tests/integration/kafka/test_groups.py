@@ -82,7 +82,7 @@ async def test_a_member_continues_after_the_commit_of_an_earlier_member(
 
 
 async def test_groups_are_listed_and_deleted(start: StartBroker) -> None:
-    """A group of Kafka's clients is listed to both kinds of clients, and is deleted once it has no members."""
+    """A group of Kafka's clients is listed for both kinds of clients, and is deleted once it has no members."""
     running = await start()
     bootstrap = kafka_address(running)
     await asyncio.to_thread(produced, bootstrap, "orders", [{"value": b"v"}])

@@ -1,4 +1,4 @@
-"""Fixtures of a real broker whose clock the test moves and which checks retention continuously, with its clients."""
+"""Fixtures: a real broker that checks retention continuously and whose clock the test moves, and its clients."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ async def test_changes_of_another_client_are_followed(api) -> None:
 
 
 async def test_configuration_survives_a_restart(api, lives) -> None:
-    """A topic's configuration survives a restart, because the store has it."""
+    """A topic's configuration survives a restart, because it is in the store."""
     await api.admin.alter_cluster_config({"retention.ms": 77_000})
     await api.admin.alter_broker_config(0, {"auto.create.topics.enable": True})
     await api.running.stop()

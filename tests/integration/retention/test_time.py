@@ -80,7 +80,7 @@ async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock)
 
 
 async def test_a_time_in_the_future_pins_a_segment_and_is_refused_by_default(api, clock) -> None:
-    """A timestamp over an hour in the future is refused by default; if allowed, it keeps the segment from deletion."""
+    """A timestamp over an hour ahead is refused by default; if allowed, it keeps the segment from being deleted."""
     week_ahead = clock.now_us() // 1000 + 7 * DAY_SECONDS * SECOND_MS
     config = {"retention.ms": 1000, "segment.ms": 1000}
     await api.admin.create_topic("bounded", config=config)

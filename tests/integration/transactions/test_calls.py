@@ -166,7 +166,7 @@ async def test_bad_input_is_refused_and_changes_nothing(api: Calls) -> None:
 
 
 async def test_a_forgotten_name_begins_again(api: Calls) -> None:
-    """After a deletion of its name, the open transaction of a producer is aborted and cannot be committed."""
+    """When the name of a producer is deleted, its open transaction is aborted and cannot be committed."""
     begun = await begin(api, name="nightly")
     await api.post(RECORDS, ROW, Fairlead_Transaction=begun)
     forgotten = await api.call("DELETE", f"{BEGIN}/nightly")

@@ -138,7 +138,7 @@ def controllers_command() -> list[object]:
         "--leader-elect=false",
         f"--kubeconfig={STATE}/controllers.kubeconfig",
         "--bind-address=127.0.0.1",
-        # Claims on fake nodes are bound by the controllers; real pods get volumes of the harness.
+        # Claims on fake nodes are bound by the controllers; real pods get volumes from the harness.
         "--enable-hostpath-provisioner=true",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={PKI}/tokens.key",

@@ -1,8 +1,8 @@
 """A door: a proxy of the API server that delays, refuses or fails requests, or is closed, on request.
 
 The door is a process in the network of the box, one for each test that uses a door. `doors.py` starts the process and
-sends orders, one JSON object per line on standard input, each of which is answered. The process ends with its input, so
-that it never outlives the test. The door terminates TLS and forwards requests with their token; clients with
+sends orders, one JSON object per line on standard input, each of which is answered. The process ends when its input
+ends, so that it never outlives the test. The door terminates TLS and forwards requests with their token; clients with
 certificates use the front door.
 """
 

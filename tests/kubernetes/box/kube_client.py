@@ -117,7 +117,7 @@ class KubeClient:
             raise
 
     def list(self, kind: str, namespace: str | None = None, selector: str = "") -> Manifests:
-        """Return the objects of a kind in a namespace, or in all namespaces, by an optional label selector."""
+        """Return the objects of a kind in a namespace or in all namespaces, optionally filtered by a label selector."""
         path = self.resource(kind).path(namespace)
         answer = self.request("GET", path, query={"labelSelector": selector} if selector else {})
         return [self._typed(item, answer) for item in answer["items"]]
@@ -161,7 +161,7 @@ class KubeClient:
         self.request("POST", self._path(f"pod/{pod}", namespace, "eviction"), body)
 
     def token(self, account: str, namespace: str, *, seconds: int = 7200, audience: str | None = None) -> str:
-        """Return a token of a service account that is valid for `seconds`, by default for the API server."""
+        """Return a token of a service account that is valid for `seconds`; the default audience is the API server."""
         body: Manifest = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",

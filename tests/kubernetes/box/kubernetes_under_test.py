@@ -95,7 +95,7 @@ class Kubernetes:
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def namespace(self, prefix: str = "test", *, enforce: str = "restricted") -> str:
-        """Create a namespace with a new name and return it when pods can be created. The namespace is never removed."""
+        """Create a namespace with a new name; return it once pods can be created. The namespace is never removed."""
         made = self.api.create(
             {
                 "apiVersion": "v1",

@@ -36,7 +36,7 @@ class VolumeKeeper:
         self._client = client
 
     def watch(self, kind: str, look: Callable[[Manifests], bool]) -> None:
-        """Handle changes until the process ends; repeat a failed pass, for example while the API server is down."""
+        """Handle changes until the process ends; retry a failed pass, for example while the API server is down."""
         while True:
             try:
                 self._client.wait_list(kind, None, look, seconds=WATCH_SECONDS)

@@ -1,4 +1,4 @@
-"""The manifests for Spark operators: a real API server accepts them by the definitions of these operators.
+"""The manifests for Spark operators: a real API server accepts them according to these operators' definitions.
 
 The definition of Kubeflow's operator is in its Go module. The definition of Apache's operator is not in a Go module, so
 its members are listed here. The parts about pods belong to Kubernetes and are checked by the server itself.
@@ -129,7 +129,7 @@ def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:
 
 
 def pods_of(application: Manifest) -> list[Manifest]:
-    """Return the pods of driver and executors by their templates; Spark adds image and arguments."""
+    """Return the pods of driver and executors according to their templates; Spark adds image and arguments."""
     spec, pods = application["spec"], []
     for name in ("driver", "executor"):
         pod = spec[f"{name}Spec"]["podTemplateSpec"] if "driverSpec" in spec else spec[name]["template"]

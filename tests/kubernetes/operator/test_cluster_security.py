@@ -116,7 +116,7 @@ class Secure:
         )
 
     def metrics(self, token: bytes | None) -> int:
-        """Return the status of a scrape of a broker over TLS, with or without a token."""
+        """Scrape a broker over TLS, with or without a token; return the status."""
         context = ssl.create_default_context(cafile=self.folder / "ca.crt")
         connection = HTTPSConnection("127.0.1.0", self.brokers.port(9522), context=context)
         connection.request(

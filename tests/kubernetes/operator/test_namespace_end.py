@@ -1,4 +1,4 @@
-"""A deleted namespace is removed, although the operator's rights, and possibly the operator, are deleted with it.
+"""A deleted namespace is removed, even though the operator's rights, and perhaps the operator, are deleted with it.
 
 Brokers do not answer here, so only the deletion of the namespace releases a Topic.
 """

@@ -201,7 +201,7 @@ async def test_answers_become_errors_by_the_next_move(laboratory: Laboratory) ->
 
 @pytest.mark.scenario
 async def test_faults_of_the_server_are_waited_out(door: Door, operators: Operators, namespace: str) -> None:
-    """A request is retried after 429, 5xx, lost and slow answers within the deadline, and not after a conflict."""
+    """A request is retried after 429, 5xx, lost and slow answers within the deadline, but not after a conflict."""
     laboratory = Laboratory(operators, namespace, door.server)
     api = await laboratory.client()
     door.answer(429, times=1)

@@ -23,7 +23,7 @@ TOPIC = "topics.fairlead.dev/orders"
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Yield three brokers that represent the brokers of every Cluster whose ids begin at 1."""
+    """Yield three brokers that serve as the brokers of every Cluster whose ids begin at 1."""
     with running_brokers(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 

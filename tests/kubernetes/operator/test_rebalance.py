@@ -119,7 +119,7 @@ def wait(stage: Stage, namespace: str, name: str, reason: str, *, held: bool = F
 
 
 def test_partitions_move_onto_a_new_broker_after_approval(stage: Stage) -> None:
-    """A proposal changes nothing until it is approved, and then moves partitions under load without a lost record."""
+    """A proposal changes nothing until it is approved, and then moves partitions under load without losing a record."""
     namespace = stage.common
     onto_two(stage, "wide", 6)
     with written(stage, "wide"):
@@ -142,7 +142,7 @@ def test_partitions_move_onto_a_new_broker_after_approval(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_a_slow_rebalance_is_hastened_stopped_or_deleted(stage: Stage) -> None:
-    """A rate limits moves under load and can be raised, and `stop` and the deletion cancel moves in progress."""
+    """A rate limits moves under load and can be raised; `stop` and a deletion cancel moves in progress."""
     namespace = stage.common
     onto_two(stage, "slow", 4)
     with written(stage, "slow") as writes:

@@ -129,7 +129,7 @@ def is_read_again(manifest: Manifest | None) -> bool:
 
 @pytest.mark.scenario
 def test_objects_of_other_releases(kubernetes_alone: Kubernetes, operators: Operators) -> None:
-    """Objects of a newer release with unknown fields are reported with the field and not changed.
+    """Objects of a newer release with unknown fields are reported with the field, but not changed.
 
     Objects of an older release that the current rules refuse are read, get their status, and can be edited.
     """

@@ -159,7 +159,7 @@ def test_scripted_readiness(kubernetes: Kubernetes, namespace: str) -> None:
 
 
 def test_pods_of_fake_nodes_are_removed_once(kubernetes: Kubernetes, namespace: str) -> None:
-    """A pod of a fake node is removed once despite later changes, so that the next pod of its name stays."""
+    """A pod of a fake node is removed only once despite later changes, so that the next pod with its name stays."""
     api = kubernetes.api
     mark = kubernetes.audit_mark()
     # The finalizer keeps the pod until the API server's own change, which starts the removal, is delivered.
@@ -209,7 +209,7 @@ def test_eviction_against_a_budget(kubernetes: Kubernetes, namespace: str) -> No
 
 
 def test_the_audit_log_names_the_writer_of_each_object(kubernetes: Kubernetes, namespace: str) -> None:
-    """A refused request of a service account is in the audit log under its name, and is not listed as a write."""
+    """A refused request from a service account is in the audit log under its name, and is not listed as a write."""
     mark = kubernetes.audit_mark()
     client = KubeClient(kubernetes.account_kubeconfig("default", namespace))
     user = f"system:serviceaccount:{namespace}:default"

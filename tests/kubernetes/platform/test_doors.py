@@ -25,7 +25,7 @@ def client(kubernetes: Kubernetes, door: Door, namespace: str) -> KubeClient:
 def test_a_door_answers_errors_as_often_as_ordered(
     kubernetes: Kubernetes, door: Door, client: KubeClient, namespace: str
 ) -> None:
-    """A door answers two writes with 409 although it executes the second write, and does not affect reads."""
+    """A door answers two writes with 409 even though it executes the second write, and does not affect reads."""
     door.answer(409, times=1, methods=["POST"], path="/configmaps")
     door.answer(409, times=1, methods=["POST"], path="/configmaps", after=True)
 

@@ -1,4 +1,4 @@
-"""Losses of a Cluster on real pods under load: disks, nodes and etcd members, without a lost record."""
+"""Losses of a Cluster on real pods under load: disks, nodes and etcd members; no record is lost."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
 
 
 def test_a_deleted_cluster_is_gone_soon(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """All pods of a Cluster end within the time limit, although the etcd of the brokers ends too."""
+    """All pods of a Cluster end within the time limit, even though the etcd of the brokers ends too."""
     with pods_stage(kubernetes_pods, tmp_path) as stage:
         begun = time.monotonic()
         kubernetes_pods.api.delete(CLUSTER, stage.namespace)

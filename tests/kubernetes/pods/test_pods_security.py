@@ -222,7 +222,7 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
 
 
 def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """A new certificate and authority reach brokers, etcd and writing clients, although an operator is killed (V10)."""
+    """A new certificate and authority reach brokers, etcd and writing clients, even if an operator is killed (V10)."""
     with pods_stage(kubernetes_pods, tmp_path, security=CLOSED, etcd=THREE_MEMBERS) as stage:
         url = stage.bootstrap.replace("http:", "https:")
         topic, access = load_topic(stage, "load-rotation"), Access(stage, tmp_path)

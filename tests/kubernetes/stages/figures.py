@@ -9,6 +9,6 @@ from typing import Any
 
 
 def keep_figures(figures: dict[str, Any]) -> None:
-    """Write the figures to the file of `make prove` when it runs."""
+    """Write the figures to the file of `make prove` when `make prove` runs the test."""
     if place := os.environ.get("FAIRLEAD_FIGURES"):
         Path(place).write_text(json.dumps(figures))

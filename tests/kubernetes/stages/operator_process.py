@@ -169,7 +169,7 @@ class Operators:
         """Start an operator whose own namespace is `namespace`.
 
         `environment`: additional settings, such as `FAIRLEAD_OPERATOR_BROKER_URL`. `server`: a different address of the
-        API server, such as that of a door.
+        API server, such as a door's.
         """
         user = self.grant(namespace, scope=scope, watch=watch)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, namespace, server=server)

@@ -1,4 +1,4 @@
-"""The commands and manifests of a page of the docs, unchanged, and a shell to run them.
+"""The commands and manifests of a documentation page, unchanged, and a shell to run them.
 
 Blocks marked `sh` are commands, in the order of the page. An invisible comment `<!-- needs pods -->` on the line before
 says that a block waits for programs that really run.

@@ -187,7 +187,7 @@ class Stage:
 
 
 def ready_reason(topic: Manifest | None) -> str | None:
-    """Return the reason of a Topic's condition Ready; None while its status is about an older spec."""
+    """Return the reason of a Topic's Ready condition; None while its status is about an older spec."""
     condition = condition_of(topic, "Ready")
     if topic is None or not condition:
         return None

@@ -54,7 +54,7 @@ Fault = Callable[[Callable[[], Any]], Any]
 class Unreliable:
     """A real client of the store whose answers the test can replace, call by call.
 
-    `faults` maps a method to functions that get the real call, which is not yet made, and return the answer.
+    `faults` maps a method to functions that get the real call, which has not been made yet, and return the answer.
     """
 
     def __init__(self, inner: Coordination) -> None:

@@ -1,4 +1,4 @@
-"""Debian's Chromium, and what tests check on every page: errors of scripts, refusals of the policy, accessibility."""
+"""Debian's Chromium, and the checks of every page: script errors, refusals of the policy, accessibility."""
 
 from __future__ import annotations
 

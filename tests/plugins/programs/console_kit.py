@@ -1,4 +1,4 @@
-"""A console that runs as its users run it: `fairlead console` as a process, beside a real cluster."""
+"""A console that runs as its users run it: `fairlead console` as a process, alongside a real cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STOP_SECONDS: Final = 10.0
 
 @contextmanager
 def running_console(bootstrap: str, *options: str) -> Iterator[str]:
-    """Run a console on a free port and yield its address without the slash at the end."""
+    """Run a console on a free port and yield its address without a trailing slash."""
     process = start("console", "--bootstrap", bootstrap, "--listen", "127.0.0.1:0", *options)
     try:
         assert process.stdout is not None, "the output is a pipe"

@@ -1,4 +1,4 @@
-"""Examples of a page of the docs, unchanged, and a shell to run them.
+"""Examples from a documentation page, unchanged, and a shell to run them.
 
 Tests of pages use this module. Commands are changed only in their addresses and folders, which are replaced by those of
 the test.

@@ -79,7 +79,7 @@ os._exit(code)
 def readable(descriptor: int, seconds: float | None) -> bool:
     """Wait until a descriptor has data or has ended; return False after `seconds` (None: without a limit).
 
-    `select.select` refuses descriptors above 1,023, which a process of many tests reaches.
+    `select.select` refuses descriptors above 1,023, which a process that runs many tests reaches.
     """
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)

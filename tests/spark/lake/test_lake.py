@@ -130,7 +130,7 @@ def test_a_driver_killed_between_both_commits_writes_the_batch_once(
 
 
 def test_a_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """A record that fails late in a task leaves no table and no file, not even of the other task."""
+    """A record that fails late in a task leaves no table and no file, not even from the other task."""
     rows = spark.range(0, 200_000, 1, 2).selectExpr(
         "id", "IF(id = 199990, raise_error('broken'), 'x') AS text"
     )

@@ -1,4 +1,4 @@
-"""Tests of the planning and reading of the readers, called as Spark's workers call them, but without Spark."""
+"""Tests of how the readers plan and read, called as Spark's workers call them, but without Spark."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 def test_wrong_options_are_refused_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
-    """When a read is planned, a wrong option is refused with the allowed values, and a missing cluster in time."""
+    """When a read is planned, a wrong option is refused with the allowed values; a missing cluster fails in time."""
     given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
     with pytest.raises(error) as refused:
         batch(given.pop("bootstrap", bootstrap), **given).partitions()

@@ -40,12 +40,12 @@ async def committed(admin: Admin) -> int | None:
 async def taking_while(
     consumer: Consumer, act: Callable[[asyncio.Task[ConsumerBatch]], object]
 ) -> asyncio.Task[ConsumerBatch]:
-    """Start a take, and call `act` in the turn of the event loop in which the commit of its batch begins."""
+    """Start a take, and call `act` in the iteration of the event loop in which the commit of its batch begins."""
     loop = asyncio.get_running_loop()
     taking, acted = loop.create_task(take(consumer)), asyncio.Event()
 
     def act_in_time() -> None:
-        """Check in each turn of the event loop whether a batch waits for its commit."""
+        """Check in each iteration of the event loop whether a batch waits for its commit."""
         before = consumer._commit_before
         assert before is not None
         if before.held is None:

@@ -147,7 +147,7 @@ async def test_an_undelivered_batch_is_not_skipped_after_a_close(bootstrap: str,
         taking = loop.create_task(consumer.next_batch())
 
         def give_up() -> None:
-            """Cancel the take in the turn of the event loop in which the commit of its batch begins."""
+            """Cancel the take in the iteration of the event loop in which the commit of its batch begins."""
             before = consumer._commit_before
             assert before is not None
             if before.held is None:

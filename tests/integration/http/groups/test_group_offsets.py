@@ -157,7 +157,7 @@ async def test_offsets_are_not_deleted_by_a_body(scene, calls) -> None:
 
 
 async def test_a_live_group_is_not_reset(scene, calls) -> None:
-    """A reset of a live group is refused, because its members would overwrite the offsets."""
+    """Resetting a live group is refused, because its members would overwrite the offsets."""
     [member] = await scene.joined("m-1")
     await calls.commit(scene.group, member_id="m-1", member_epoch=member.epoch, offsets=[scene.entry(0, 5)])
     reset = await calls.call("POST", f"/v1/groups/{scene.group}/offsets:reset", {"to": "earliest"})

@@ -143,7 +143,7 @@ async def test_a_description_creates_no_group(calls) -> None:
 
 
 async def test_one_static_id_is_one_member(scene, calls) -> None:
-    """A second instance under the id of a live static member is refused, and the first instance continues."""
+    """A second instance with the id of a live static member is refused, and the first instance continues."""
     [first] = await scene.joined("m-1", instance_id="i-1")
     second = await calls.call(
         "PUT",

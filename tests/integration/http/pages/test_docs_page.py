@@ -1,4 +1,4 @@
-"""The page `/docs`: complete, and without resources of other hosts."""
+"""The page `/docs`: complete, and without resources from other hosts."""
 
 import re
 from html.parser import HTMLParser

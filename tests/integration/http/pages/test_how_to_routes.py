@@ -22,7 +22,7 @@ BODY = re.compile(r"--json|--data-binary| -d '\{")
 
 
 def commands() -> str:
-    """Return all blocks of commands, one command a line, with loops and variables expanded."""
+    """Return all blocks of commands, one command per line, with loops and variables expanded."""
     found = [text for page in PAGES for text in COMMANDS.findall((HOW_TO / page).read_text(encoding="utf-8"))]
     return "\n".join(written_out(text) for text in found)
 
@@ -70,11 +70,11 @@ def test_every_route_is_called(route, called: set[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.query}))
 def test_every_query_parameter_is_used(name: str, shown: str) -> None:
-    """Every query parameter of a request is used by a command of a page."""
+    """Every query parameter of a request is used by a command on some page."""
     assert re.search(rf"[?&]{name}=", shown)
 
 
 @pytest.mark.parametrize("name", sorted({each.name for route in ROUTES for each in route.headers}))
 def test_every_header_is_used(name: str, shown: str) -> None:
-    """Every header of a request is used by a command of a page."""
+    """Every header of a request is used by a command on some page."""
     assert re.search(rf"-H ['\"]{name}: ", shown, re.IGNORECASE)

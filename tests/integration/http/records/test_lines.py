@@ -120,7 +120,7 @@ async def test_acks_none_promises_nothing(api) -> None:
 
 
 async def test_a_large_file_becomes_few_batches(api) -> None:
-    """Records of many thousand lines are stored in order, in groups of at least 256 KiB."""
+    """Records from many thousands of lines are stored in order, in groups of at least 256 KiB."""
     await api.create("flights", 1)
     lines = "".join(f'{{"value":"{number:0100d}"}}\n' for number in range(20_000))
     told, total = await send(api, PARTITION, lines)
@@ -142,7 +142,7 @@ async def test_a_line_beyond_the_limit_ends_the_stream(api) -> None:
 
 
 async def test_a_slow_sender_is_answered_line_by_line(cluster) -> None:
-    """Records of a slow sender are stored and reported line by line during the request, over plain HTTP/1.1."""
+    """Records from a slow sender are stored and reported line by line during the request, over plain HTTP/1.1."""
     broker = await cluster.start()
     api = await cluster.client(broker.addresses.data)
     await api.create("flights", 1)

@@ -1,4 +1,4 @@
-"""Large bodies and answers of records do not block the event loop of a running broker."""
+"""Large request bodies and answers with records do not block the event loop of a running broker."""
 
 import asyncio
 import time

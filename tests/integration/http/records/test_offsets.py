@@ -69,7 +69,7 @@ async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
 
 
 async def test_wrong_lookups(api) -> None:
-    """A lookup with an invalid position or partition is refused with the place of the mistake."""
+    """A lookup with an invalid position or partition is refused, and the refusal names the place of the mistake."""
     await api.create("flights")
     codes = [
         (await api.post("/v1/offsets:lookup", body)).code

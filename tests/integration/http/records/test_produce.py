@@ -158,7 +158,7 @@ async def test_acks_0_is_validated_and_not_awaited(api, batch_of) -> None:
 
 
 async def test_topic_produce_by_key(api) -> None:
-    """Records with a key are placed by Kafka's rule, in order, and the answer names each partition."""
+    """Records with a key are placed according to Kafka's rule, in order, and the answer names each partition."""
     topic_id = await api.create("flights", 3)
     keys = ["21", "foobar", "abc", "21", "UA", "DL"]
     answer = await api.post(
