@@ -61,7 +61,7 @@ def test_a_group_continues_where_it_stopped(fairlead: CommandLine, topic: str) -
 
 
 def test_a_group_that_begins_at_the_end_commits_its_position(fairlead: CommandLine, topic: str) -> None:
-    """A group that begins at the end reads records written between two calls, even if the first call printed nothing."""
+    """A group that begins at the end reads records written between two calls, even if the first call prints none."""
     assert fairlead("consume", topic, "-g", "late", "-e") == ""
     fairlead("produce", topic, "--partition", "1", typed=b"new\n")
 
