@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from hypothesis import strategies as st
@@ -32,34 +32,40 @@ def fields_of(structure: Mapping[str, Any], version: int) -> list[Mapping[str, A
     return [field for field in structure["fields"] if version in versions(field["versions"])]
 
 
-def filled(structure: Mapping[str, Any], version: int) -> st.SearchStrategy[Values]:
-    """Return values for all fields of a version of a message, or of one of its structures."""
-    return st.fixed_dictionaries(
-        {field["name"]: _value(field, version) for field in fields_of(structure, version)}
-    )
+Simple: TypeAlias = Callable[[str, str], st.SearchStrategy[Any]]
+"""Function that returns the values of a field without structures, from its name and type."""
 
 
-def _value(field: Mapping[str, Any], version: int) -> st.SearchStrategy[Any]:
-    kind: str = field["type"]
-    if kind.startswith("[]"):
-        inner = {**field, "type": kind[2:]}
-        inner.pop("nullableVersions", None)
-        value: st.SearchStrategy[Any] = st.lists(_value(inner, version), max_size=3)
-    elif "fields" in field:
-        value = filled(field, version)
-    else:
-        value = _named(field["name"], kind)
-    nullable = version in versions(field.get("nullableVersions"))
-    return st.none() | value if nullable else value
-
-
-def _named(name: str, kind: str) -> st.SearchStrategy[Any]:
+def any_value(name: str, kind: str) -> st.SearchStrategy[Any]:
     """Return values of a field; the second library knows error codes by name, and times as dates."""
     if kind == "int16" and name.endswith("ErrorCode"):
         return st.integers(-1, 100)
     if kind == "int64" and (name.endswith("Ms") or "Timestamp" in name):
         return st.integers(0, TIME_MS_MAX)
     return _simple(kind)
+
+
+def filled(
+    structure: Mapping[str, Any], version: int, simple: Simple = any_value
+) -> st.SearchStrategy[Values]:
+    """Return values for all fields of a version of a message, or of one of its structures."""
+    return st.fixed_dictionaries(
+        {field["name"]: _value(field, version, simple) for field in fields_of(structure, version)}
+    )
+
+
+def _value(field: Mapping[str, Any], version: int, simple: Simple) -> st.SearchStrategy[Any]:
+    kind: str = field["type"]
+    if kind.startswith("[]"):
+        inner = {**field, "type": kind[2:]}
+        inner.pop("nullableVersions", None)
+        value: st.SearchStrategy[Any] = st.lists(_value(inner, version, simple), max_size=3)
+    elif "fields" in field:
+        value = filled(field, version, simple)
+    else:
+        value = simple(field["name"], kind)
+    nullable = version in versions(field.get("nullableVersions"))
+    return st.none() | value if nullable else value
 
 
 def _simple(kind: str) -> st.SearchStrategy[Any]:

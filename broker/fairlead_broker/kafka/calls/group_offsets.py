@@ -136,8 +136,11 @@ class GroupOffsetCalls:
             return [
                 kind(
                     version=version,
-                    name=topic,
-                    topic_id=UUID(next(iter(entries.values())).topic_id) if by_id else NO_ID,
+                    **(
+                        {"topic_id": UUID(next(iter(entries.values())).topic_id)}
+                        if by_id
+                        else {"name": topic}
+                    ),
                     partitions=[
                         _fetched(version, kind, index, each) for index, each in sorted(entries.items())
                     ],
@@ -156,8 +159,7 @@ class GroupOffsetCalls:
             topics.append(
                 kind(
                     version=version,
-                    name="" if by_id else topic.name,
-                    topic_id=topic.topic_id if by_id else NO_ID,
+                    **({"topic_id": topic.topic_id} if by_id else {"name": topic.name}),
                     partitions=[
                         _fetched(version, kind, index, entries.get(index), refusal)
                         for index in topic.partition_indexes

@@ -85,7 +85,9 @@ class TopicFinder:
         """Return a topic by its id, or by its name if the id is None. Raises RefusedError."""
         if topic_id is not None:
             return self._by_id(topic_id)
-        assert name is not None, "a request names each topic"
+        if name is None:
+            # The library decodes the topic id of zeros, which no topic has, as None.
+            raise RefusedError(KafkaError.UNKNOWN_TOPIC_ID)
         access = self._call.access
         if not access.allows(self._operation, Kind.TOPIC, name):
             raise RefusedError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
