@@ -427,7 +427,7 @@ def _settings(flags: dict[str, Any], config: Path | None) -> BrokerSettings:
 
 
 def _given_as(place: tuple[int | str, ...], flags: dict[str, Any], config: Path | None) -> str:
-    """Return the flag, the variable or the file key that set a setting, followed by a colon."""
+    """Return the flag, variable or file key from which a setting comes, followed by a colon."""
     if not place:
         return ""
     name = ".".join(map(str, place))

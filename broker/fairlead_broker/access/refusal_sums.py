@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 SUM_SECONDS: Final = 10.0
 KINDS_MAX: Final = 10_000
-"""Maximum number of kinds of refusals that are summed at the same time."""
+"""Maximum number of kinds of refusals for which sums are kept at the same time."""
 
 RecordT = TypeVar("RecordT")
 
@@ -38,7 +38,7 @@ class RefusalSums(Generic[RecordT]):
         self._sums: dict[RefusalKind, tuple[RecordT, int]] = {}
 
     def add(self, kind: RefusalKind, record: RecordT) -> bool:
-        """Add a refusal, and return whether it must be reported at once instead of as a part of the next sum."""
+        """Add a refusal, and return whether it must be reported at once instead of as part of the next sum."""
         known = self._sums.get(kind)
         if known is not None:
             self._sums[kind] = record, known[1] + 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX: Final = 1 << 20
 """Largest Arrow body of a merged batch in bytes."""
 _ROW_BYTES: Final = 24
-"""Bytes of a record besides key, value and headers: offsets, time, offset delta and offsets of the headers."""
+"""Bytes of a record in addition to key, value and headers: offsets, time, offset delta and offsets of the headers."""
 _APPEND_TIME: Final = int(StampFlag.APPEND_TIME)
 
 
@@ -52,7 +52,7 @@ class Totals:
 
 @dataclass(slots=True)
 class _Part:
-    """Records of one window that stay."""
+    """Records of a window that stay."""
 
     columns: pa.RecordBatch
     offsets: NDArray[np.int64]

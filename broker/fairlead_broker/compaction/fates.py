@@ -38,11 +38,11 @@ class Fate(Enum):
 
 
 class RoundFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round has to know besides the batches."""
+    """Facts that a round needs in addition to the batches."""
 
     log_start: int
     now_us: int
-    """Time of the round by the broker's clock."""
+    """Time of the round according to the broker's clock."""
     delete_retention_us: int
     removal_limit: int
     """Offset below which the round may remove expired tombstones, and markers."""

@@ -68,7 +68,7 @@ class _Asked:
 
 
 class Appointments:
-    """Requests and answers about vacancies of one controller."""
+    """One controller's requests and answers about vacancies."""
 
     def __init__(
         self, ask: Ask, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]

@@ -62,7 +62,7 @@ _log = structlog.get_logger("fairlead.controller")
 
 
 class Controllership:
-    """The controller of one broker, which claims the term when it is vacant and performs the controller's tasks."""
+    """The controller part of a broker, which claims the term when it is vacant and performs the controller's tasks."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Controllership:
         return self._load
 
     def view(self) -> ClusterView:
-        """Return the registered brokers in the mirror, on which decisions about partitions are based."""
+        """Return the registered brokers in the mirror; decisions about partitions are based on them."""
         return cluster_view(self._metadata)
 
     async def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Watch over the processes of all other brokers, which ends the lease of a broker whose process has ended.
+"""Watches the processes of all other brokers, and ends the lease of a broker whose process has ended.
 
 Every broker runs the watch. The controller ends the leases of the other brokers, and every other broker ends only the
 controller's lease. The end of a lease removes the registration and the controller's term of the ended incarnation, and

@@ -49,7 +49,7 @@ Changes: TypeAlias = Mapping[str, bytes | None]
 
 
 class MovedRecord(Record, frozen=True, kw_only=True):
-    """Cluster and etcd of a move: value of the key `moved` in the old store and `moving` in the new store."""
+    """The cluster and the etcd of a move: value of the key `moved` in the old store and of `moving` in the new."""
 
     cluster_id: str
     etcd: str

@@ -107,7 +107,7 @@ class ClusterOperations:
         await self._want(broker, CORDONED, None)
 
     async def drain(self, broker: BrokerId) -> None:
-        """Drain a registered or gone broker: cordon it, and move its leaderships and replicas to other brokers."""
+        """Drain a broker, registered or gone: cordon it, and move its leaderships and replicas to other brokers."""
         await self._want(broker, DRAINING, "true")
 
     async def undrain(self, broker: BrokerId) -> None:

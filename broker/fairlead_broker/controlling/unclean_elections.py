@@ -83,7 +83,7 @@ async def no_answers(key: PartitionKey, brokers: Sequence[BrokerId]) -> Mapping[
 
 
 class UncleanElections:
-    """Surveys of one controller, and the elections that follow from the surveys."""
+    """One controller's surveys, and the elections that follow from them."""
 
     def __init__(
         self, survey: Survey, view: Callable[[], ClusterView], clock: Clock, done: Callable[[], None]

@@ -1,6 +1,6 @@
 """Steps of a broker that joins its cluster: read the cluster's id, register the broker, claim the controller's term.
 
-The runtime calls the steps once in this order when the broker starts. Ids and times are arguments.
+When the broker starts, the runtime calls each step once, in this order. Ids and times are arguments.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class EmbeddedCoordination:
         await self._store.run(self._store.history.compact, revision)
 
     async def expire_leases(self) -> None:
-        """End the leases that have expired by the injected clock, without waiting for the store's timer."""
+        """End the leases that have expired according to the injected clock, without waiting for the timer."""
         self._check_open()
         await self._store.run(self._store.expire)
 

@@ -163,7 +163,7 @@ class GroupStore:
     # -- stored records
 
     async def exists(self, group: str) -> bool:
-        """Return whether the store contains any key of a group besides its claim."""
+        """Return whether the store contains any key of a group other than its claim."""
         keys = self.of(group)
         page = await self._list(keys.prefix, limit=2)
         return any(item.key != keys.coordinator for item in page.items)

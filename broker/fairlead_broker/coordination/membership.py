@@ -32,7 +32,7 @@ KEEP_ALIVES_PER_TTL: Final = 3
 RETRIES_PER_TTL: Final = 30
 """Number of attempts in one time to live after a failed keep-alive, so that the lease survives a lost attempt."""
 MARGIN_SHARE: Final = 0.25
-"""Fraction of the time to live for which a lease is no longer trusted, due to clock drift and message delays."""
+"""Fraction of the time to live that the broker does not rely on, because of clock drift and message delays."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
@@ -162,8 +162,8 @@ class Incarnation:
 
     A process uses a single object of this class for its whole run. When the lease is lost, `cluster_entry` registers
     the broker again and the object begins the next incarnation. The components that serve calls compare their epoch
-    with the current epoch, and every write names the epoch in which it was decided. No decision of an ended incarnation
-    is written by the next incarnation (protocol section 3, rules 1 and 7).
+    with the current epoch, and every write names the epoch in which it was decided. The next incarnation never writes a
+    decision of an ended incarnation (protocol section 3, rules 1 and 7).
     """
 
     def __init__(self, membership: Membership) -> None:

@@ -21,7 +21,7 @@ dropped.
 
 
 class RefusedTokens:
-    """Refusals of the last `REMEMBERED_SECONDS`, by the digest of the token."""
+    """Refusals of the last `REMEMBERED_SECONDS`, keyed by the digest of the token."""
 
     __slots__ = ("_refused",)
 

@@ -1,4 +1,4 @@
-"""Admission and removal of a group's members, with the conditions for joining and leaving.
+"""Admission and removal of a group's members, and the conditions for joining and leaving.
 
 The module changes the tentative roster of a turn. A change of members or subscriptions sets `unsettled`, so that
 the turn computes a new group epoch and a new target. A refused request raises a problem of the catalogue before

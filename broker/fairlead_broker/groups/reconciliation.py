@@ -1,4 +1,4 @@
-"""Steps of a member from its assignment to its target, one step per heartbeat (KIP-848).
+"""A member's steps from its assignment to its target, one step per heartbeat (KIP-848).
 
 The reply to a heartbeat asks the member to release the partitions outside its target, and the member keeps its
 epoch until it has released these partitions. After the release, the member moves to the target epoch and receives the

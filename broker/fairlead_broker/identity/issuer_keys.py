@@ -28,7 +28,7 @@ class IssuerKeys:
         self.rules = rules
         self.keys: Sequence[VerificationKey] = ()
         self.fetched_us: int | None = None
-        """Wall-clock time of the last successful fetch in microseconds, or None before the first one."""
+        """Wall-clock time of the last successful fetch in microseconds, or None before the first."""
         self.failing: str | None = None
         """Reason why the last fetch failed, or None if it succeeded."""
         self.revision = 0

@@ -65,7 +65,7 @@ class Dispatch:
         assert self._execute.keys() == APIS.keys(), "every API in the table has a call, and every call an API"
 
     async def serve(self, frame: Frame, client: Client) -> SentReply | None:
-        """Execute a request and return its response, or None for a request without response.
+        """Execute a request and return its response, or None if the request has no response.
 
         Raises `UndecodableError`, or `CloseConnection` if the connection must be closed.
         """

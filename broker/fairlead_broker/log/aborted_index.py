@@ -151,7 +151,7 @@ class AbortedIndex:
         """Write the file of a segment that is being closed, and return the files to sync.
 
         A segment without transactions gets no file, and a file from an earlier closing of the segment is removed.
-        Raises `Shortage`, `StorageFailed`.
+        Raises `Shortage` or `StorageFailed`.
         """
         path = segment.path_of(ABORTED_SUFFIX)
         try:

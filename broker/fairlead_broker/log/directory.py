@@ -191,7 +191,7 @@ class LogDirectory:
         intact_since: BrokerEpoch | None = None,
         residence: str | None = None,
     ) -> None:
-        """Store the broker's current incarnation durably, before the broker leads or fetches with the directory.
+        """Durably store the broker's current incarnation, before the broker leads or fetches with the directory.
 
         `intact_since` and `residence` let the next start decide whether the directory still has every written
         byte.
@@ -203,7 +203,7 @@ class LogDirectory:
         )
 
     def quarantine(self, replicas: Collection[TopicIdPartition]) -> None:
-        """Mark these replicas durably as untrusted."""
+        """Durably mark these replicas as untrusted."""
         kept = tuple(sorted({*self.identity.quarantined, *replicas}, key=str))
         self._write_identity(msgspec.structs.replace(self.identity, quarantined=kept))
 
@@ -240,7 +240,7 @@ class LogDirectory:
         return log
 
     def give_up_partition(self, topic_id: TopicId, partition: PartitionIndex) -> Path | None:
-        """Rename a partition's folder durably, so that no later start reads the folder, and return the new path.
+        """Durably rename a partition's folder, so that no later start reads the folder, and return the new path.
 
         `remove_given_up` deletes the renamed folder later, so that the duration of this call does not depend on
         the number of files. Returns None if the partition does not exist.
@@ -316,7 +316,7 @@ class LogDirectory:
     # ------------------------------------------------------------------------------------------ checkpoint, stop
 
     def write_checkpoint(self) -> None:
-        """Write the log start, high watermark and recovery point of every partition durably."""
+        """Durably write the log start, high watermark and recovery point of every partition."""
         self.health.check()
         with self._checkpoint_lock, self.health:
             self._synced_offsets.sync_removals()
@@ -389,7 +389,7 @@ class LogDirectory:
             self._write_identity(msgspec.structs.replace(found, residence=residence))
 
     def _remove_clean_marker(self) -> None:
-        """Remove the marker durably, so that a stop counts as unclean until the marker is written again."""
+        """Durably remove the marker, so that a stop counts as unclean until the marker is written again."""
         path = self._system("clean")
         if self._storage.exists(path):
             self._storage.unlink(path)

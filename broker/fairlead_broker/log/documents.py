@@ -93,7 +93,7 @@ _KINDS: Final = {
 
 
 def write_document(storage: Storage, path: Path, document: Identity | Checkpoint | CleanMarker) -> None:
-    """Replace a document durably. Raises `Shortage` or `StorageFailed`."""
+    """Durably replace a document. Raises `Shortage` or `StorageFailed`."""
     try:
         write_atomically(storage, path, encode_document(document))
     except OSError as error:

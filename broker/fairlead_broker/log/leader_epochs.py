@@ -52,7 +52,7 @@ class LeaderEpochs:
         return self.entries[-1].epoch if self.entries else None
 
     def begin(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
-        """Add an epoch durably. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier epochs."""
+        """Durably add an epoch. Raises `StaleLeaderEpoch` unless the epoch exceeds all earlier epochs."""
         highest = self.highest
         if highest is not None and epoch <= highest:
             raise StaleLeaderEpoch(self._path, epoch, highest)
@@ -82,7 +82,7 @@ class LeaderEpochs:
                 self.begin(epoch, start_offset)
 
     def take_over_lost(self, lost: Iterable[EpochStart], log_end: Offset) -> None:
-        """Add the epochs of a leader's lost records, oldest first, at the log's end, atomically and durably.
+        """Add the epochs of a leader's lost records at the log's end, oldest first, atomically and durably.
 
         Existing epochs that begin at the log's end have no records and are dropped, as in `take_over`.
         """
@@ -110,13 +110,13 @@ class LeaderEpochs:
         return epoch_before(self.entries, offset)
 
     def cut(self, start_offset_max: int) -> None:
-        """Drop epochs that start after an offset, durably."""
+        """Durably drop the epochs that start after an offset."""
         kept = [entry for entry in self.entries if entry.start_offset <= start_offset_max]
         if len(kept) < len(self.entries):
             self.replace(kept)
 
     def trim(self, log_start: Offset) -> None:
-        """Drop the epochs before the epoch of the last record below the log start, durably.
+        """Durably drop the epochs before the epoch of the last record below the log start.
 
         The epoch of the last deleted record is kept with its start offset: the leader uses this epoch to check a
         follower whose log ends at the log start, and a follower with a different epoch must not continue. The
@@ -127,7 +127,7 @@ class LeaderEpochs:
             self.replace(self.entries[below - 1 :])
 
     def replace(self, entries: Iterable[EpochStart]) -> None:
-        """Replace the whole list, durably."""
+        """Durably replace the whole list."""
         kept = list(entries)
         data = LEADER_EPOCHS.encode_header()
         data += LEADER_EPOCHS.encode((entry.start_offset, entry.epoch) for entry in kept)

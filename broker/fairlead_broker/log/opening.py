@@ -42,7 +42,7 @@ def open_log(
 ) -> PartitionLog:
     """Open the log in a partition's folder. An existing log is recovered.
 
-    Raises `StorageFailed`, `Shortage`, `UnknownFormat`. `durable`: whether the folder exists, and all its files and
+    Raises `StorageFailed`, `Shortage` or `UnknownFormat`. `durable`: whether the folder exists, and all its files and
     names are known to be on the disk.
     """
     with health:

@@ -112,7 +112,7 @@ class PartitionLog(ReadableLog):
         self.recovery_report = report
         """Findings of the recovery that ran when the log was opened."""
         self.checkpoint_high_watermark = Offset(0)
-        """High watermark for the checkpoint, set at each change by the leader or follower replica that uses the log.
+        """High watermark for the checkpoint; the leader or follower replica that uses the log sets it at each change.
         The initial value is the high watermark of the last checkpoint, clamped to the range from log start to log end.
         """
         self.cleaning = CleaningState()
@@ -173,7 +173,7 @@ class PartitionLog(ReadableLog):
     # ------------------------------------------------------------------------------------------ appending
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        """Record durably that a leader epoch starts at the end of the log, before the first write in that epoch.
+        """Durably record that a leader epoch starts at the end of the log, before the first write in that epoch.
 
         Raises `StaleLeaderEpoch` unless the epoch exceeds every known epoch; also raises `Shortage` or `StorageFailed`.
         """
@@ -250,7 +250,7 @@ class PartitionLog(ReadableLog):
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
 
     def _cut_to_merged(self, data: memoryview) -> bool:
-        """Cut the log durably if it ends inside the first batch in `data`. Returns whether the log was cut.
+        """Durably cut the log if it ends inside the first batch in `data`. Returns whether the log was cut.
 
         Raises `LogCut` if no batch of the log ends where the leader's batch begins.
         """
@@ -446,7 +446,7 @@ class PartitionLog(ReadableLog):
             return self._end
 
     def restart_at(self, offset: Offset, deleted: EpochStart | None = None) -> None:
-        """Drop every batch and leader epoch durably, and start an empty log at an offset.
+        """Durably drop every batch and leader epoch, and start an empty log at an offset.
 
         A follower restarts its log when the leader has none of the follower's records. `deleted` is the epoch of
         the record before the offset, if that epoch is known. After a crash during the call, or after `Shortage`,
@@ -468,7 +468,7 @@ class PartitionLog(ReadableLog):
                     raise StorageFailed(message) from error
 
     def advance_log_start(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
-        """Move the log start to a later offset durably, and then drop the segments that end at or below the log start.
+        """Durably move the log start to a later offset, and then drop the segments that end at or below the log start.
 
         Returns the dropped segments, whose files are removed at `remove_us`. Raises `OffsetOutOfRange` for an
         offset above the high watermark, because uncommitted records cannot be deleted.
@@ -616,7 +616,7 @@ class PartitionLog(ReadableLog):
             self._write_checkpoint()
 
     def note_cleaned(self, done: RoundDone) -> None:
-        """Record the end of a round. The next checkpoint makes it durable; until then a round would run again."""
+        """Record the end of a round. The next checkpoint makes it durable; until then, a restart repeats the round."""
         with self._write_lock:
             self.set_cleaning(
                 replace(

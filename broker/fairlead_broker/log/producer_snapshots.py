@@ -93,7 +93,7 @@ class LoggedProducers:
     def write_aborted(self, segment: Segment, unpublished: Sequence[StampedBatch]) -> tuple[File, ...]:
         """Write the aborted transactions of a segment that is being closed, and return the files to sync.
 
-        `unpublished`: batches that are written but not applied yet. Raises `Shortage`, `StorageFailed`.
+        `unpublished`: batches that are written but not applied yet. Raises `Shortage` or `StorageFailed`.
         """
         aborted = [*self.aborted.of_last(), *filter(None, map(_aborted_by, unpublished))]
         return self.aborted.write(
@@ -140,7 +140,7 @@ class LoggedProducers:
             self.save(segment, offset)
 
     def rebuild(self, segments: Sequence[Segment], end: Offset, names: Container[str] | None = None) -> None:
-        """Read the state from the files of a log that ends at this offset. Raises `OSError`, `UnknownFormat`.
+        """Read the state from the files of a log that ends at this offset. Raises `OSError` or `UnknownFormat`.
 
         `names`: names of the files in the folder if the caller has listed them.
 

@@ -200,7 +200,7 @@ class ReadableLog:
         return found is not None
 
     def accept_damage(self, first_offset: Offset, next_good_offset: Offset) -> bool:
-        """Make reads skip a damaged range, durably. Returns False if no damaged range has exactly these offsets.
+        """Durably make reads skip a damaged range. Returns False if no damaged range has exactly these offsets.
 
         Accepting the same range again returns True. If the call raises `Shortage` or `StorageFailed`, the loss is not
         accepted.

@@ -135,7 +135,7 @@ class Recovery:
         """Leader epoch of the last batch, or None if the last segment is empty."""
 
     def run(self) -> SegmentWriter:
-        """Walk through the log and return the writer of its last segment. Raises `OSError`, `UnknownFormat`."""
+        """Walk through the log and return the writer of its last segment. Raises `OSError` or `UnknownFormat`."""
         first = max(self._index_of(self._point), 0)
         tail = self._open_tail(first)
         number = first

@@ -171,7 +171,7 @@ class SyncedOffsets:
 
 
 class SyncedOffset:
-    """Synced offset of one partition, owned by the partition's log, which never changes it from two threads at once.
+    """Synced offset of one partition, owned by its log, which never changes the offset from two threads at once.
 
     The offset must not be changed after the entry of the partition was removed.
     """
@@ -206,7 +206,7 @@ class SyncedOffset:
         self._file.put(self._place, self._head + number + _CHECKSUM.pack(checksum))
 
     def lower(self, offset: Offset) -> None:
-        """Lower the offset durably, before records at or above it are removed. Raises `Shortage` or `StorageFailed`."""
+        """Durably lower the offset, before records at or above it are removed. Raises `Shortage` or `StorageFailed`."""
         stored = self.offset
         if stored is not None and stored > offset:
             self.note(offset)

@@ -152,7 +152,7 @@ class ReplicaFetchAnswer:
 
 
 class ProgressPartition(PeerPartition, frozen=True, kw_only=True):
-    """Synced offset of a follower's log of one partition."""
+    """Synced offset of a follower's log in one partition."""
 
     generation: Count
     leader_epoch: Epoch

@@ -14,7 +14,7 @@ from fairlead_broker.peers.messages import PARTITIONS_MAX, PeerPartition
 
 
 class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
-    """Request for the offsets of one partition's log and, optionally, for a record's age or the offset at a time."""
+    """Request for the offsets of a partition's log and, optionally, for a record's age or the offset at a time."""
 
     offset: Offset | None = None
     """Offset of the record whose age is requested; None if no age is requested."""

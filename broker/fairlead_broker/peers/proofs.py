@@ -8,8 +8,8 @@ once.
 
 Instead of the time of day, a proof contains the time since its sender started, and is refused once it is
 `VALID_SECONDS` older than the newest proof of the same incarnation. An intercepted proof therefore soon becomes
-useless, and brokers with wrong clocks can still call each other. Besides the check of certificates, only this module
-uses the package `cryptography`.
+useless, and brokers with wrong clocks can still call each other. Except for the check of certificates, this module
+alone uses the package `cryptography`.
 """
 
 from __future__ import annotations

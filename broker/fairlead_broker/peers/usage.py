@@ -6,7 +6,7 @@ import msgspec
 
 
 class UseReport(msgspec.Struct, frozen=True, array_like=True):
-    """Use of one limit on a broker."""
+    """A broker's use of one limit."""
 
     name: str
     limit: float
@@ -21,7 +21,7 @@ class UsageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UseAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """Use of one limit on the other brokers."""
+    """The other brokers' use of one limit."""
 
     name: str
     others: float

@@ -1,7 +1,7 @@
 """Events that the producers' state machine of one partition receives.
 
-The field `request` is an object of the caller, which effects return and which is compared by identity. Events are
-`msgspec` structs, not dataclasses, because every batch creates an event.
+The field `request` is an object of the caller; effects return it, and it is compared by identity. Events are `msgspec`
+structs, not dataclasses, because every batch creates an event.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ class PartitionProducers(Generic[R]):
         return self._state.producer(producer_id) is not None
 
     def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
-        """Return the append time for batches that the leader appends now, by the leader's clock."""
+        """Return the append time, according to the leader's clock, for batches that the leader appends now."""
         return self._state.append_time_us(now_us)
 
     def digest_of(self, key: bytes) -> bytes | None:

@@ -84,7 +84,7 @@ class ProducerState:
         return self._partition_time_us
 
     def append_time_us(self, now_us: TimestampUs) -> TimestampUs:
-        """Return the append time for a batch that the leader appends now, by the leader's clock.
+        """Return the append time, according to the leader's clock, for a batch that the leader appends now.
 
         The append time is never earlier than that of the last batch, unless the clock is more than an hour behind the
         last append time: in this case the last append time was wrong, and later batches must not inherit it.

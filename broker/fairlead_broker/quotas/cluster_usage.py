@@ -1,7 +1,7 @@
 """Usage of limits in the whole cluster, which the controller computes from the reports of all brokers (rule Q4).
 
-Each broker reports its usage once a second. The answer reports the usage of the other brokers, and whether the cluster
-is in debt. A new controller begins without debts.
+Usage of limits in the whole cluster; the controller computes it from the reports of all brokers (rule Q4). The answer
+reports the usage of the other brokers, and whether the cluster is in debt. A new controller begins without debts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORGOTTEN_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class _Use:
-    """Use of one limit in the cluster."""
+    """The cluster's use of one limit."""
 
     counted_at: float
     """Time at which the debt was last counted."""
@@ -47,7 +47,7 @@ class ClusterUsage:
     def report(
         self, broker: int, uses: Iterable[tuple[str, float, float]], now: float
     ) -> Mapping[str, UseByOthers]:
-        """Count a broker's report, and return the usage of each limit by the other brokers.
+        """Count a broker's report, and return the other brokers' usage of each limit.
 
         `uses`: name, limit and amount since the broker's last report.
         """

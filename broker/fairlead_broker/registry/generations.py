@@ -1,4 +1,4 @@
-"""Generations of replicas, which distinguish the records of a replica from those of an earlier replica on its broker.
+"""Generations of replicas, which distinguish a replica's records from those of an earlier replica on the same broker.
 
 `isr`, `quorum`, leaders and followers use this module (protocol section 4, rule 5). The module is pure.
 """

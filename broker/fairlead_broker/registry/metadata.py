@@ -162,7 +162,7 @@ Change: TypeAlias = (
 
 
 class ClusterMetadata:
-    """Records of the cluster, by topic, broker or partition.
+    """Records of the cluster, keyed by topic, broker or partition.
 
     The mappings are live views. A caller must not await between two reads that must be consistent.
     """

@@ -70,7 +70,7 @@ _Change: TypeAlias = "Callable[[dict[str, object], type[Entry]], dict[str, objec
 
 
 class TopicState(StrEnum):
-    """State of a topic between its creation and its deletion (protocol section 4, rule 13)."""
+    """State of a topic, from its creation to its deletion (protocol section 4, rule 13)."""
 
     CREATING = "creating"
     """The topic's partitions are being created; the topic does not accept records yet."""
@@ -121,8 +121,8 @@ class Addresses(Entry, frozen=True, kw_only=True):
     peer_scheme: str = "http"
     """Scheme of the peer listener: `http` or `https`."""
     external: str | None = None
-    """Base URL for external clients. The URL is empty if these clients keep using the address to which they connected,
-    and None without an external listener.
+    """Base URL for external clients. The URL is empty if these clients keep using the address to which they connected;
+    it is None if there is no external listener.
     """
     kafka: str | None = None
     """Address for clients of Kafka's protocol, or None if the broker serves none."""
@@ -197,7 +197,7 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     that supports level 1.
     """
     tls: CertificateRecord | None = None
-    """Certificate of the data listener; None without TLS, or if an older release wrote the registration."""
+    """Certificate of the data listener; None if the listener has no TLS or an older release wrote the registration."""
     peer_tls: CertificateRecord | None = None
     """Certificate of the peer listener and of calls to peers, even if the listener does not use TLS yet."""
     peer_key: str | None = None

@@ -26,7 +26,7 @@ class TokenRecord(Record, frozen=True, kw_only=True):
     expires_us: TimestampUs | None = None
     note: str = ""
     owner: str | None = None
-    """Program that manages the record, or None for a record that no program manages."""
+    """Program that manages the record, or None if no program manages it."""
 
 
 class AclRecord(Record, frozen=True, kw_only=True):

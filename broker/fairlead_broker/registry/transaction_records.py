@@ -73,6 +73,6 @@ class TransactionRecord(Record, frozen=True, kw_only=True):
     metadata: str | None = None
     """Text that the client passed to the last commit."""
     owner: str | None = None
-    """Principal that began the producer's first transaction, or None without authentication."""
+    """Principal that began the producer's first transaction, or None if it was not authenticated."""
     used_us: TimestampUs
     """Time of the last change by a client."""

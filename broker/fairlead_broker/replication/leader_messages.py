@@ -27,7 +27,7 @@ class ReplicaProgress:
 
 
 class WriteOutcome(Enum):
-    """Outcome of a write of the partition record."""
+    """Outcome of writing the partition record."""
 
     STORED = "stored"
     REFUSED = "refused"

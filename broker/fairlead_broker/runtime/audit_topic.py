@@ -79,7 +79,7 @@ class AuditTopic:
     async def _try(self) -> bool:
         """Create the topic if it is missing, and store one batch; return whether the next batch may follow at once.
 
-        A failure is logged only once until the next success.
+        After the first failure, further failures are not logged until the next success.
         """
         lines = list(islice(self._queue.lines, BATCH_LINES_MAX))
         try:

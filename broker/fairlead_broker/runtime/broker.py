@@ -75,7 +75,7 @@ class Phase(Enum):
 
 
 class BrokerState:
-    """Phase of one run of a broker.
+    """Phase of a broker in one run of its process.
 
     The broker's state is created before the broker, because the probes of the ops listener read it.
     """
@@ -337,7 +337,7 @@ class Broker:
     ) -> None:
         """Accept the loss of the records in a damaged range. Later reads skip the lost range, even after a restart.
 
-        Raises `conflict` unless exactly this range is damaged, `disk_full`, `storage_failed`.
+        Raises `disk_full`, `storage_failed`, or `conflict` unless exactly this range is damaged.
         """
         self.admit()
         await self.damage_acceptance.accept(replica, first_offset, next_good_offset)

@@ -137,7 +137,7 @@ TOPIC_COUNTERS: Final[Mapping[tuple[str, ...], Callable[[TopicMeters], int]]] = 
     ("fairlead_fetch_bytes_total",): attrgetter("_read_bytes"),
     ("fairlead_duplicate_batches_total",): attrgetter("_duplicates"),
 }
-"""Counters of each topic, keyed by the name of the metric and the labels that follow the topic."""
+"""Counters of each topic; the key is the name of the metric and the labels after the topic."""
 
 
 class BrokerMeters:

@@ -42,7 +42,7 @@ class QuotaMetrics:
 
 
 class CallerQuota:
-    """Limits of one caller, which are charged when a request of the caller begins and ends."""
+    """Limits of one caller, which are charged when a request from the caller begins and ends."""
 
     __slots__ = ("_fetch", "_gates", "_holds", "_now", "_produce", "_refused", "_requests", "_under_way")
 

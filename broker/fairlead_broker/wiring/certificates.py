@@ -50,7 +50,7 @@ def _client_ca(settings: BrokerSettings) -> tuple[Path, ...]:
 
 
 def _hosts(address: Endpoint | None) -> tuple[str, ...]:
-    """Return the host at which clients reach a listener; empty without an address or for a wildcard address."""
+    """Return the host at which clients reach a listener; empty if there is no address or it is a wildcard address."""
     return () if address is None or address.everywhere else (address.host,)
 
 
@@ -74,7 +74,7 @@ def _record(material: Material | None) -> CertificateRecord | None:
 
 
 def peer_tls(material: Material | None) -> PeerTls | None:
-    """Return the TLS material for calls to peers; None without a certificate."""
+    """Return the TLS material for calls to peers; None if there is no certificate."""
     return None if material is None else PeerTls(material.ca_pem, material.key_pem + material.chain_pem)
 
 

@@ -150,7 +150,7 @@ def _signed_tokens(engine: Engine, audit: AuditLog) -> SignedTokens:
 
 
 def _age(keys: IssuerKeys, clock: Clock) -> float:
-    """Return the seconds since the keys of an issuer were fetched, or infinity before the first fetch."""
+    """Return the seconds since an issuer's keys were fetched, or infinity before the first fetch."""
     return math.inf if keys.fetched_us is None else (clock.now_us() - keys.fetched_us) / 1e6
 
 

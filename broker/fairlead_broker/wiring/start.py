@@ -308,7 +308,7 @@ def _advertised(settings: BrokerSettings, bound: ListenerAddresses) -> Advertise
 
 
 def _advertised_tls(settings: BrokerSettings, bound: ListenerAddresses) -> str | None:
-    """Return the address for clients with TLS; None without such an address."""
+    """Return the address for clients with TLS; None if there is none."""
     if bound.data_tls is None:
         return None
     named = settings.advertise_tls or (settings.advertise if bound.data is None else None)

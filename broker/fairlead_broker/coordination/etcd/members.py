@@ -1,8 +1,8 @@
 """The members of an etcd cluster.
 
-Requests are sent to one member until it fails, and then to the next member. `client`, `keep_alives` and `watch`
-make the requests. The module chooses the member and the token, and retries requests. A request that must not be
-applied twice is sent again only if it was definitely not applied.
+Requests are sent to one member until it fails, and then to the next member. `client`, `keep_alives` and `watch` make
+the requests. The module chooses the member and the token, and retries requests. A request that must not be applied
+twice is sent again only if it was definitely not applied the first time.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ MEMBERS_MAX: Final = 10_000
 
 
 class State(StrEnum):
-    """State of a classic group, by Kafka's names."""
+    """State of a classic group, with Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -194,7 +194,7 @@ class ClassicGroup:
         return self._with_change(turn)
 
     def expire(self, now: float) -> ClassicTurn:
-        """Remove members whose time has expired, and continue rebalances whose time has expired."""
+        """Remove members whose time has expired, and continue rebalances that are overdue."""
         turn = ClassicTurn([])
         for member_id in [each for each, ends_at in self.pending.items() if ends_at <= now]:
             del self.pending[member_id]

@@ -20,7 +20,7 @@ class CloseConnection(Exception):
 
 @dataclass(slots=True)
 class Client:
-    """Client of one connection."""
+    """Client at the other end of a connection."""
 
     address: str
     port: int

@@ -32,7 +32,7 @@ class KafkaAddress:
 
 
 class RefusedError(Exception):
-    """Refusal of one topic or partition of a request, with Kafka's error."""
+    """Refusal of one topic or partition in a request, with Kafka's error."""
 
     def __init__(self, error: KafkaError, detail: str | None = None) -> None:
         super().__init__(error.name, detail)

@@ -179,7 +179,7 @@ def _as_step(step: _Step | int) -> _Step:
 
 
 def _value(field: _Field, version: int, flexible: bool) -> _Step | int:
-    """Return the walk through a value, or its size if it is the same for every value."""
+    """Return the walk through a value, or the size of the value if every value has the same size."""
     kind: str = field["type"]
     if kind.startswith("[]"):
         return _array(field, version, flexible)

@@ -339,7 +339,7 @@ class _GroupWriter:
             self._flush()
 
     def take_written(self) -> int:
-        """Return the number of bytes since the last call."""
+        """Return the number of bytes written since the last call."""
         written, self._reported = self._size - self._reported, self._size
         return written
 

@@ -114,7 +114,7 @@ class SegmentWriter:
     def reopen(
         cls, storage: Storage, segment: Segment, end: SegmentEnd, config: TopicConfig
     ) -> SegmentWriter:
-        """Truncate a segment durably to an end found by `find_end`, and return its writer. Raises `OSError`."""
+        """Durably truncate a segment to an end found by `find_end`, and return its writer. Raises `OSError`."""
         file = storage.open(segment.path, write=True)
         shorter = SegmentBody(file, end.index, end.position)
         segment.unseal(shorter)
@@ -237,7 +237,7 @@ class SegmentWriter:
             raise StorageFailed(message) from error
 
     def cut_index_files(self, count: int) -> None:
-        """Truncate the index files durably to a number of entries, since stale entries would mislead readers.
+        """Durably truncate the index files to a number of entries, since stale entries would mislead readers.
 
         If the disk is too full to truncate the index files, they are removed, since they can be rebuilt.
         """

@@ -130,7 +130,7 @@ class FollowerReplica:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the replica is in the isr or a voter, or meets the conditions to become one of these."""
+        """Whether the replica is in the isr or a voter, or meets the conditions for it."""
         own = (self.following.broker, self.following.broker_epoch)
         if any((entry.broker, entry.broker_epoch) == own for entry in in_sync(self._record.value)):
             return True

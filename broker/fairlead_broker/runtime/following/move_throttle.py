@@ -24,7 +24,7 @@ class MoveThrottle:
     """Computes when the next bytes may be fetched."""
 
     def __init__(self, bytes_per_second: Callable[[], int | None], clock: Clock) -> None:
-        """`bytes_per_second` returns the configured rate, which may change at any time, or None without a limit."""
+        """`bytes_per_second` returns the configured rate, which may change at any time; None means no limit."""
         self._configured = bytes_per_second
         self._clock = clock
         self._rate: int | None = None

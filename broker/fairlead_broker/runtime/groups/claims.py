@@ -40,7 +40,7 @@ class GroupClaims:
     async def elsewhere(self, group: str, *, again: bool) -> BrokerId | None:
         """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: read the claim from the store instead of the cache. Raises `coordination_unavailable`,
+        `again`: read the claim from the store instead of the cache. Raises `coordination_unavailable` or
         `CoordinationUnavailable`.
         """
         if not again and (remembered := self._from_memory(group)) is not None:

@@ -136,7 +136,7 @@ class CoordinatedGroup:
         )
         self._shared = shared
         self._counted = 0
-        """Number of this group's members that are included in the heartbeat pace."""
+        """Number of this group's members that are counted in the heartbeat pace."""
         self._asked: list[_Asked] = []
         self._commits: list[QueuedCommit] = []
         self._granted = False

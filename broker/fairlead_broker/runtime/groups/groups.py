@@ -146,7 +146,7 @@ class Groups:
     async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
         """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
-        `again`: read the store, because the cached coordinator was wrong. Raises `coordination_unavailable`,
+        `again`: read the store, because the cached coordinator was wrong. Raises `coordination_unavailable` or
         `shutting_down`.
         """
         coordinated = self._groups.get(group)
@@ -265,7 +265,7 @@ class Groups:
         """Reset the offsets of a group without members.
 
         Offsets of named topics can also be set before the group exists: as with Kafka's tool, a reset can set the
-        position of a consumer before its first start. Raises `group_not_found`, `group_not_empty`.
+        position of a consumer before its first start. Raises `group_not_found` or `group_not_empty`.
         """
         coordinated = await self._to_be_reset(group, request)
         stands = CommittedOffsets({}) if coordinated is None else coordinated.offsets
@@ -316,7 +316,7 @@ class Groups:
         return group_lag.lag_answer(coordinated, positions, metadata, now_us, isolation)
 
     async def delete(self, group: str) -> None:
-        """Delete a group without members, including its offsets. Raises `group_not_found`, `group_not_empty`."""
+        """Delete a group without members, including its offsets. Raises `group_not_found` or `group_not_empty`."""
         await (await self._coordinated(group)).delete()
 
     async def listing(self, after: str | None, limit: int) -> GroupListing:

@@ -103,7 +103,7 @@ def _partition_lag(
 def reset_partitions(
     stands: CommittedOffsets, request: ResetRequest, metadata: ClusterMetadata
 ) -> list[TopicIdPartition]:
-    """Return the partitions of a reset. Raises `topic_not_found`, `topic_recreated`, `partition_not_found`."""
+    """Return the partitions of a reset. Raises `topic_not_found`, `topic_recreated` or `partition_not_found`."""
     if request.topics is None:
         return [
             TopicIdPartition(topic_id, PartitionIndex(entry.partition))

@@ -64,7 +64,7 @@ class CommittedOffsets:
         return [(topic_id, entry.partition) for topic_id, entry in self.items() if wanted(topic_id, entry)]
 
     def changed(self, entries: Entries) -> dict[Block, OffsetsRecord | None]:
-        """Return the records that a change would write, None for a deleted record; the change is not applied yet."""
+        """Return the records that a change would write (None for a deleted record); the change is not applied yet."""
         blocks: dict[Block, dict[int, OffsetEntry]] = {}
         for (topic_id, partition), entry in entries.items():
             key = (topic_id, partition // OFFSETS_PER_KEY)

@@ -44,7 +44,7 @@ REMOVAL_SECONDS: Final = 600.0
 have to stay for a follower that is away.
 """
 UNCLEANABLE_SECONDS: Final = 600.0
-"""Number of seconds after a failed round before the next round of the same partition."""
+"""Number of seconds between a failed round and the next round of the same partition."""
 PAUSE_SECONDS: Final = 0.02
 """Number of seconds between two checks of a slow disk."""
 PAUSE_SECONDS_MAX: Final = 5.0

@@ -23,7 +23,7 @@ PROGRAM: Final = "fairlead_broker.log.cleaning.process"
 LINE_BYTES_MAX: Final = 1 << 20
 """Maximum size of an event, enough for a group of a few thousand segments."""
 END_SECONDS: Final = 5.0
-"""Number of seconds within which a killed child ends."""
+"""Number of seconds within which a killed child process must end."""
 
 
 class CleaningChild:

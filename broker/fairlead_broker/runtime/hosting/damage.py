@@ -40,10 +40,10 @@ class DamageAcceptance:
         self._log = log
 
     async def accept(self, partition: LeaderReplica, first_offset: Offset, next_good_offset: Offset) -> None:
-        """Accept the loss of exactly this range, durably; a second call changes nothing.
+        """Durably accept the loss of exactly this range; a second call changes nothing.
 
-        Damage that so far only a reader has found is verified before the loss is accepted. Raises `conflict` unless the
-        range is damaged, `disk_full`, `storage_failed`.
+        Damage that so far only a reader has found is verified before the loss is accepted. Raises `disk_full`,
+        `storage_failed`, or `conflict` unless the range is damaged.
         """
         try:
             accepted = await self._pool.run(_accept, partition.log, first_offset, next_good_offset)

@@ -1,7 +1,7 @@
 """Fetch calls: whole committed batches of many partitions, and a long poll when too few bytes are available.
 
 Reads try the page cache on the event loop and use the disk pool only for bytes outside the page cache. A call reads
-once on arrival, and again after it has waited.
+once on arrival, and a second time after it has waited.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FindPartition = Callable[[TopicId, PartitionIndex], LeaderReplica]
 
 
 class _Reading:
-    """Read of one partition in a fetch call.
+    """State of reading one partition in a fetch call.
 
     The first batch of the first partition with records is always returned. A later partition returns nothing in this
     call if its first batch is larger than the remaining bytes of the call.

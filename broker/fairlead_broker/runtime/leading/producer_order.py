@@ -115,7 +115,7 @@ class PendingAppend:
         self.keyed = keyed
         """Idempotency key under which the batch is stored; None if the request has no key."""
         self.end = end
-        """Decision whose marker is appended; None for a batch of a client."""
+        """Decision whose marker is appended; None for a client's batch."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
         """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
@@ -243,7 +243,7 @@ class PendingProduce:
 
 
 class ProducerOrder:
-    """Shell of one partition's `PartitionProducers`."""
+    """Shell around one partition's `PartitionProducers`."""
 
     __slots__ = (
         "_end_offset",
@@ -301,7 +301,7 @@ class ProducerOrder:
         return self._machine.knows_producer(producer_id)
 
     def stable_offset(self, high_watermark: Offset, log_start: Offset) -> Offset:
-        """Return the last stable offset at a high watermark."""
+        """Return the last stable offset that results from a high watermark."""
         return self._machine.transactions.stable_offset(high_watermark, log_start)
 
     @property

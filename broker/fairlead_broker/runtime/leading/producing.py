@@ -113,8 +113,8 @@ class Producing:
     ) -> list[AppendResult | ProblemError]:
         """Store each batch as the acks require; return one result or problem for each item, in order.
 
-        `queued` is called once every batch is queued at its partition or refused: batches of a later call are stored
-        after these.
+        `queued` is called once every batch is queued at its partition or refused, so that the batches of a later call
+        are stored after the batches of this call.
         """
         if self._stopping:
             raise refusals.shutting_down()

@@ -1,4 +1,4 @@
-"""Deletion of a partition's records below an offset, by its leader (KIP-107).
+"""Deletion of a partition's records below an offset, carried out by the partition's leader (KIP-107).
 
 The call is answered once the log of every in-sync replica starts at the new log start, because the next leader must not
 serve deleted records.

@@ -44,7 +44,7 @@ class Retention:
         count_deleted: Callable[[str, int, int], None],
         log: Log,
     ) -> None:
-        """`interval_seconds` is called before every wait, `failed` when the disk has failed.
+        """`interval_seconds` is called before every wait, and `failed` when the disk has failed.
 
         `count_deleted` receives reason, segments and bytes, and is called from the pool's threads.
         """

@@ -1,4 +1,4 @@
-"""Comparison of a partition's replicas by the leader, which requests digests of offset ranges from each replica.
+"""Comparison of a partition's replicas: the leader requests digests of offset ranges from each replica.
 
 A range is compared in pieces; each piece ends at the end of a batch in the leader's log. The leader requests the digest
 of a piece from all replicas at once; a replica that has failed receives no further requests. Every broker computes the

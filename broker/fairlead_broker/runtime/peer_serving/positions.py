@@ -39,7 +39,7 @@ REMEMBERED_MAX: Final = 50_000
 
 
 class AppendTime(NamedTuple):
-    """Key of a cached append time: an offset in the log of one leader.
+    """Key of a cached append time: an offset in one leader's log.
 
     Another leader may have a different batch at this offset.
     """

@@ -111,7 +111,7 @@ class Transactions:
     async def begin(self, request: Begin, authorize: Authorize) -> Begun:
         """Begin a transaction. If a name is given, the open transaction of its producer is aborted (rule 7.1.2).
 
-        Raises `conflict` for the name of a producer without transactions, `coordination_unavailable`.
+        Raises `coordination_unavailable`, or `conflict` if the name belongs to a producer without transactions.
         """
         try:
             for _ in range(ATTEMPTS_MAX):
@@ -130,7 +130,7 @@ class Transactions:
         """Commit or abort a transaction (rules 7.1.3 to 7.1.5).
 
         Raises `transaction_not_found`, `producer_fenced`, `transaction_committed`, `transaction_aborted`,
-        `transaction_unfinished`, `transaction_too_large`, `coordination_unavailable`.
+        `transaction_unfinished`, `transaction_too_large` or `coordination_unavailable`.
         """
         seen, began = _Seen(), self._clock.monotonic()
         try:
@@ -282,7 +282,7 @@ class Transactions:
     async def forget(self, producer_id: ProducerId) -> None:
         """Delete the record of a producer together with its name, which aborts the open transaction.
 
-        Raises `transaction_unfinished` for commits that partitions have not confirmed, `transaction_not_found`.
+        Raises `transaction_not_found`, or `transaction_unfinished` for commits that partitions have not confirmed.
         """
         is_forgotten = False
         try:

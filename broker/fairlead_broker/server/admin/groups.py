@@ -182,7 +182,7 @@ def _effect(call: Call) -> SideEffect:
 
 
 class _Entry(Protocol):
-    """Entry of one partition in an answer; the entry may contain a problem."""
+    """Entry for one partition in an answer; the entry may contain a problem."""
 
     @property
     def problem(self) -> dict[str, object] | UnsetType: ...

@@ -191,7 +191,7 @@ class SecurityCalls:
         await call.answer_json(Page(items=chosen, next=following))
 
     async def create_acl(self, call: Call) -> None:
-        """``POST /v1/acls``: 201 for a new ACL, 200 for an ACL that existed."""
+        """``POST /v1/acls``: 201 for a new ACL, 200 for an existing ACL."""
         request = decode_request(AclRequest, await json_body(call))
         self._admit("an ACL")
         changes = self._broker.security_changes

@@ -16,7 +16,8 @@ clients out. To choose the body that is aborted, ``HeldBodies`` first compares t
 and then the bytes held by each connection from the address of the new request. A body is aborted only if its address
 (or connection) holds at least as many bytes as the address (or connection) of the new request would hold.
 
-This code is in one file because a body, the budget that counts it and the choice that aborts it change together.
+This code is in one file because a body, the budget that counts bodies and the choice of the body to abort change
+together.
 """
 
 from __future__ import annotations

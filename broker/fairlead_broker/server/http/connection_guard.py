@@ -68,7 +68,7 @@ class ConnectionGuard:
     refused: set[Peer] = field(default_factory=set)
     """Clients with a request that was refused with 401."""
     _seen: dict[int, tuple[Peer, float]] = field(default_factory=dict)
-    """Client and time of the first sighting of each connection, by the inode of its socket."""
+    """Client and time of the first sighting of each connection, keyed by the inode of its socket."""
 
     def noted(self) -> frozenset[Peer]:
         """Return the clients that have made a request; a later list of sockets includes all their open connections."""

@@ -61,7 +61,7 @@ class ListedSocket:
     """Connection of a client to a port of this process."""
 
     inode: int
-    """Number of the connection's socket, which no other open socket has."""
+    """Number of the connection's socket; no other open socket has this number."""
     peer: Peer
 
 
@@ -97,7 +97,7 @@ def shut_down(peers: set[Peer], port: int | None = None) -> int:
 
 
 def _opened(descriptor: int) -> socket.socket | None:
-    """Return a socket on a duplicate of a descriptor.
+    """Return a socket that uses a duplicate of a descriptor.
 
     The original descriptor may be closed and reused for another file at any moment.
     """

@@ -172,7 +172,7 @@ class _Generation:
             self._snapshot.remove()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, which counts among its client's unfinished requests until it is answered."""
+        """Answer one request, and count it among its client's unfinished requests until it is answered."""
         host, port = scope["client"]
         client = (host, str(port))
         self._clients[client] = self._clients.get(client, 0) + 1

@@ -41,7 +41,7 @@ from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_
 from fairlead_broker.server.routing.locate import leader_elsewhere
 
 SLICE_MS: Final = 2000
-"""Maximum wait in milliseconds of one request to another broker."""
+"""Maximum wait in milliseconds for one request to another broker."""
 PEER_BYTES_MAX: Final = 8 << 20
 """Maximum number of bytes requested from another broker at once. The answer is kept in memory until it is complete, and
 it must arrive within seconds. In a test, thirty concurrent answers of 64 MiB did not arrive in time."""

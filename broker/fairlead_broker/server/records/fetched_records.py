@@ -50,7 +50,7 @@ SLICE_BYTES_MAX: Final = 32 << 10
 SLICE_OBJECTS_MAX: Final = 4096
 # Maximum size of the headers of one record, whose text may be six times larger and is written in one call.
 HEADER_BYTES_MAX: Final = 1 << 20
-# Number of bytes that a row occupies besides its payloads: offset, timestamp and positions in the buffers.
+# Number of bytes that a row occupies in addition to its payloads: offset, timestamp and positions in the buffers.
 _ROW_BYTES: Final = 32
 # Number of bytes of text after which a JSON answer ends early. A compressed batch of a few kilobytes can contain a
 # million records.

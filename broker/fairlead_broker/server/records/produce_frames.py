@@ -167,7 +167,7 @@ class ProduceRouting:
 def partition_result(
     partition: int, outcome: AppendResult | ProblemError, *, topic_id: str | UnsetType = UNSET
 ) -> PartitionProduceResult:
-    """Return the entry of one partition in an answer about several partitions."""
+    """Return the entry for one partition in an answer about several partitions."""
     if isinstance(outcome, ProblemError):
         return PartitionProduceResult(
             topic_id=topic_id, partition=partition, problem=dict(outcome.to_document())
