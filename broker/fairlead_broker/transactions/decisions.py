@@ -150,8 +150,7 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
 def decide(
     record: TransactionRecord | None, request: Decide, confirmed: Confirmed, now_us: TimestampUs
 ) -> Write | Decided | Refusal:
-    """Return the record that commits or aborts the transaction, or the answer if no write is needed (rules 7.1.3 to
-    7.1.5).
+    """Return the record that ends the transaction, or the answer if no write is needed (rules 7.1.3 to 7.1.5).
 
     The answer about a transaction that is already decided is correct only for a record that was read after the request
     arrived.
