@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import Final
 
-PARTS: Final = ("fairlead_console", "fastapi", "jinja2", "python_multipart")
+PARTS: Final = ("authlib", "cryptography", "fairlead_console", "fastapi", "jinja2", "python_multipart")
 """Modules that the extra `console` installs."""
 STOP_SECONDS: Final = 5.0
 

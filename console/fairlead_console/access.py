@@ -1,32 +1,45 @@
 """The cluster as the identity of a caller sees it: the clients with which pages ask and change.
 
-An open cluster has one identity for all callers. Pages take `Access` as a dependency and never open an Admin client
-themselves, so that every call has the identity of the caller.
+Pages take `Access` as a dependency and never open an Admin client themselves, so that every call has the identity of
+the caller. A caller without a session calls the cluster without a token; an open cluster knows no other callers. The
+console looks at the cluster for each identity separately, until some minutes after the last request of the identity.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from types import TracebackType
-from typing import Annotated, Final, Self, TypedDict
+from typing import Annotated, Final, NotRequired, Self, TypedDict
 
 from fastapi import Depends, Request
 
-from fairlead import Admin
+from fairlead import Admin, clock
+from fairlead_console.identity.sessions import Session
+from fairlead_console.identity.signed_in import session_of
 from fairlead_console.observation.observer import Observer
 from fairlead_console.settings import ConsoleSettings
 
 REQUEST_TIMEOUT: Final = "10s"
 RETRY_TIMEOUT: Final = "5s"
 """Timeouts are short, because a person waits for the page."""
+IDLE_SECONDS: Final = 300.0
+"""Time after the last request of an identity, after which the console forgets the identity."""
+IDENTITIES_MAX: Final = 100
+"""Maximum number of identities at a time; the one with the oldest request is forgotten first."""
+ANONYMOUS: Final = ""
 
 
 class Connection(TypedDict):
     """Arguments with which a page opens a client of the SDK."""
 
     bootstrap: str
+    token: NotRequired[str]
+
+
+class RecordsHidden(Exception):
+    """The console does not show the records of a topic; the message names the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,40 +51,96 @@ class ClusterAccess:
     observer: Observer
 
 
+@dataclass(slots=True)
+class _Identity:
+    access: ClusterAccess
+    observing: asyncio.Task[None]
+    used_at: float = field(default_factory=clock.monotonic)
+
+
 class AccessPool:
     """The accesses of all identities, opened with `async with`."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
-        self._stack = AsyncExitStack()
-        self._open: ClusterAccess | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._identities: dict[str, _Identity] = {}
 
     async def __aenter__(self) -> Self:
-        connection = Connection(bootstrap=self._settings.bootstrap)
-        admin = Admin(**connection, request_timeout=REQUEST_TIMEOUT, retry_timeout=RETRY_TIMEOUT)
-        await self._stack.enter_async_context(admin)
-        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
-        self._open = ClusterAccess(connection, admin, Observer(admin))
-        observing = tasks.create_task(self._open.observer.run(), name="observer")
-        self._stack.callback(observing.cancel)
+        await self._tasks.__aenter__()
+        await self._access(ANONYMOUS, None)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._stack.aclose()
+        for each in self._identities.values():
+            each.observing.cancel()
+        await self._tasks.__aexit__(kind, error, trace)
 
-    def of(self, request: Request) -> ClusterAccess:
+    async def of(self, session: Session | None) -> ClusterAccess:
         """Return the access of the caller's identity."""
-        del request  # an open cluster has one identity
-        assert self._open is not None, "requests arrive after the pool was opened"
-        return self._open
+        now = clock.monotonic()
+        for name, each in list(self._identities.items()):
+            if name != ANONYMOUS and now - each.used_at > IDLE_SECONDS:
+                self._forget(name)
+        if session is None:
+            return await self._access(ANONYMOUS, None)
+        return await self._access(sha256(session.token.encode()).hexdigest(), session.token)
+
+    def forget(self, session: Session) -> None:
+        """End the access of a caller who has signed out."""
+        self._forget(sha256(session.token.encode()).hexdigest())
+
+    async def _access(self, name: str, token: str | None) -> ClusterAccess:
+        found = self._identities.get(name)
+        if found is None:
+            others = {key: each.used_at for key, each in self._identities.items() if key != ANONYMOUS}
+            if len(others) >= IDENTITIES_MAX:
+                self._forget(min(others, key=others.__getitem__))
+            found = self._identities[name] = await self._opened(token)
+        found.used_at = clock.monotonic()
+        return found.access
+
+    async def _opened(self, token: str | None) -> _Identity:
+        connection = Connection(bootstrap=self._settings.bootstrap)
+        if token is not None:
+            connection["token"] = token
+        admin = Admin(**connection, request_timeout=REQUEST_TIMEOUT, retry_timeout=RETRY_TIMEOUT)
+        await admin.__aenter__()
+        observer = Observer(admin)
+        observing = self._tasks.create_task(_observe(admin, observer), name="observer")
+        return _Identity(ClusterAccess(connection, admin, observer), observing)
+
+    def _forget(self, name: str) -> None:
+        found = self._identities.pop(name, None)
+        if found is not None:
+            found.observing.cancel()
 
 
-def _access(request: Request) -> ClusterAccess:
+async def _observe(admin: Admin, observer: Observer) -> None:
+    """Look at the cluster until the identity is forgotten, and close its client."""
+    try:
+        await observer.run()
+    finally:
+        await admin.__aexit__(None, None, None)
+
+
+async def _access(request: Request) -> ClusterAccess:
     pool: AccessPool = request.app.state.access_pool
-    return pool.of(request)
+    return await pool.of(session_of(request))
 
 
 Access = Annotated[ClusterAccess, Depends(_access)]
 """Dependency of every page that asks the cluster."""
+
+
+def _shown_records(request: Request, name: str) -> None:
+    settings: ConsoleSettings = request.app.state.settings
+    if settings.hides_records(name):
+        message = f"this console does not show the records of {name}; use the command line"
+        raise RecordsHidden(message)
+
+
+ShownRecords = Annotated[None, Depends(_shown_records)]
+"""Dependency of every page that shows records of the topic `name`."""

@@ -12,14 +12,20 @@ from fairlead_console.assets import Assets
 from fairlead_console.body_limit import BodyLimit
 from fairlead_console.changes import ChangeGuard
 from fairlead_console.error_pages import add_error_pages
+from fairlead_console.identity.oidc import OidcClient, OidcIssuer
+from fairlead_console.identity.sessions import Sessions
+from fairlead_console.identity.signed_in import SignedIn
 from fairlead_console.page import Renderer
 from fairlead_console.pages import PAGES
 from fairlead_console.security_headers import SecurityHeaders
 from fairlead_console.settings import ConsoleSettings
 
 
-def application(settings: ConsoleSettings) -> FastAPI:
+def application(
+    settings: ConsoleSettings, session_key: bytes | None = None, oidc: OidcClient | None = None
+) -> FastAPI:
     """Return the web application of a console."""
+    sessions = Sessions(session_key)
     pool = AccessPool(settings)
 
     @asynccontextmanager
@@ -33,6 +39,8 @@ def application(settings: ConsoleSettings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.access_pool = pool
+    app.state.sessions = sessions
+    app.state.oidc = None if oidc is None else OidcIssuer(oidc)
     app.state.change_guard = ChangeGuard()
     app.state.open_tails = set()
     app.state.renderer = Renderer(assets, PAGES)
@@ -41,5 +49,6 @@ def application(settings: ConsoleSettings) -> FastAPI:
         app.include_router(each.router)
     add_error_pages(app)
     app.add_middleware(BodyLimit)
+    app.add_middleware(SignedIn, settings=settings, sessions=sessions)
     app.add_middleware(SecurityHeaders)
     return app

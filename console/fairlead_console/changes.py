@@ -50,11 +50,17 @@ class ChangeGuard:
         found = request.cookies.get(COOKIE, "")
         if len(found) == 2 * _VALUE_BYTES and found.isalnum():
             return found, False
-        return secrets.token_hex(_VALUE_BYTES), True
+        return self.new_value(), True
 
-    def token_of(self, value: str) -> str:
-        """Return the token that forms of a browser repeat."""
-        return self._signature("form", value)
+    @staticmethod
+    def new_value() -> str:
+        """Return a random value for a browser."""
+        return secrets.token_hex(_VALUE_BYTES)
+
+    def token_of(self, request: Request, value: str) -> str:
+        """Return the token that forms of a browser repeat; after a sign-in, earlier tokens are not valid."""
+        session = getattr(request.state, "session", None)
+        return self._signature("form", f"{value}:{'' if session is None else session.id}")
 
     def set_cookie(self, request: Request, response: Response, value: str) -> None:
         """Set the cookie with the random value."""
@@ -64,7 +70,7 @@ class ChangeGuard:
     def check(self, request: Request, token: str) -> None:
         """Raise `ChangeRefused` unless the form comes from a page that this process gave to this browser."""
         value = request.cookies.get(COOKIE, "")
-        if not value or not hmac.compare_digest(self.token_of(value).encode(), token.encode()):
+        if not value or not hmac.compare_digest(self.token_of(request, value).encode(), token.encode()):
             message = (
                 "the form is too old or comes from another page; go back, load the page again and repeat"
             )
@@ -95,14 +101,20 @@ class ChangeGuard:
         return hmac.new(self._key, f"{purpose}:{text}".encode(), sha256).hexdigest()
 
 
-def _guarded(request: Request, csrf_token: Annotated[str, Form()] = "") -> None:
-    if request.app.state.settings.read_only:
-        message = "this console is read-only; use the command line"
-        raise ChangeRefused(message)
+def _own_form(request: Request, csrf_token: Annotated[str, Form()] = "") -> None:
     guard: ChangeGuard = request.app.state.change_guard
     guard.check(request, csrf_token)
 
 
+def _guarded(request: Request, csrf_token: Annotated[str, Form()] = "") -> None:
+    if request.app.state.settings.read_only:
+        message = "this console is read-only; use the command line"
+        raise ChangeRefused(message)
+    _own_form(request, csrf_token)
+
+
+OwnForm = Annotated[None, Depends(_own_form)]
+"""Dependency of handlers of forms that change nothing in the cluster."""
 Change = Annotated[None, Depends(_guarded)]
 """Dependency of every handler that changes something."""
 

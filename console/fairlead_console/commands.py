@@ -4,18 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap
 from fairlead.cli.session import ExitCode, fail_usage
+from fairlead.credentials import TOKEN_VARIABLES
 from fairlead_console.application import application
-from fairlead_console.settings import LISTEN_DEFAULT, ConsoleSettings, SettingsError, listen_address
+from fairlead_console.identity.oidc import OidcClient
+from fairlead_console.options import (
+    HideRecords,
+    Listen,
+    OidcCaFile,
+    OidcClientId,
+    OidcClientSecretFile,
+    OidcForward,
+    OidcIssuerOption,
+    OidcScope,
+    Output,
+    PublicUrl,
+    ReadOnly,
+    SessionKeyFile,
+    UntilEndOfInput,
+)
+from fairlead_console.settings import (
+    LISTEN_DEFAULT,
+    SESSION_KEY_BYTES_MIN,
+    ConsoleSettings,
+    SettingsError,
+    checked_public_url,
+    listen_address,
+    secret_of_file,
+)
 
 STOP_SECONDS: Final = 2
 """Seconds that open answers, for example live tails, get to end when the console stops."""
@@ -23,19 +50,19 @@ STOP_SECONDS: Final = 2
 
 def console(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    listen: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", envvar="FAIRLEAD_CONSOLE_LISTEN", help="Address for browsers."),
-    ] = LISTEN_DEFAULT,
-    output: Annotated[
-        Literal["table", "json"], typer.Option("--output", help="json: one JSON object on stdout when ready.")
-    ] = "table",
-    until_end_of_input: Annotated[
-        bool, typer.Option("--until-end-of-input", help="Stop at the end of standard input.", hidden=True)
-    ] = False,
-    read_only: Annotated[
-        bool, typer.Option("--read-only", envvar="FAIRLEAD_CONSOLE_READ_ONLY", help="Refuse every change.")
-    ] = False,
+    listen: Listen = LISTEN_DEFAULT,
+    output: Output = "table",
+    until_end_of_input: UntilEndOfInput = False,
+    read_only: ReadOnly = False,
+    hide_records: HideRecords = None,
+    public_url: PublicUrl = None,
+    session_key_file: SessionKeyFile = None,
+    oidc_issuer: OidcIssuerOption = None,
+    oidc_client_id: OidcClientId = "fairlead",
+    oidc_client_secret_file: OidcClientSecretFile = None,
+    oidc_scope: OidcScope = "openid",
+    oidc_forward: OidcForward = "id",
+    oidc_ca_file: OidcCaFile = None,
 ) -> None:
     """See and steer a cluster in a browser.
 
@@ -43,15 +70,38 @@ def console(
     """
     try:
         host, port = listen_address(listen)
+        settings = ConsoleSettings(
+            bootstrap=bootstrap,
+            host=host,
+            port=port,
+            read_only=read_only,
+            hidden_records=tuple(hide_records or ()),
+            public_url=checked_public_url(public_url),
+        )
+        session_key = secret_of_file("--session-key-file", session_key_file, SESSION_KEY_BYTES_MIN)
+        secret = secret_of_file("--oidc-client-secret-file", oidc_client_secret_file, 1)
     except SettingsError as error:
         fail_usage(str(error))
-    settings = ConsoleSettings(bootstrap=bootstrap, host=host, port=port, read_only=read_only)
-    code = asyncio.run(_serve(settings, is_json=output == "json", until_end_of_input=until_end_of_input))
+    oidc = None
+    if oidc_issuer is not None:
+        oidc = OidcClient(
+            issuer=oidc_issuer,
+            client_id=oidc_client_id,
+            client_secret=None if secret is None else os.fsdecode(secret),
+            scope=oidc_scope,
+            forward=oidc_forward,
+            ca_file=oidc_ca_file,
+        )
+    # The console has no identity of its own: callers without a session call the cluster without a token.
+    for name in TOKEN_VARIABLES:
+        os.environ.pop(name, None)
+    app = application(settings, session_key, oidc)
+    code = asyncio.run(_serve(app, settings, is_json=output == "json", until_end_of_input=until_end_of_input))
     if code:
         raise typer.Exit(code)
 
 
-async def _serve(settings: ConsoleSettings, *, is_json: bool, until_end_of_input: bool) -> int:
+async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, until_end_of_input: bool) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
@@ -65,13 +115,14 @@ async def _serve(settings: ConsoleSettings, *, is_json: bool, until_end_of_input
     address = f"http://{host}:{listener.getsockname()[1]}/"
     server = _Server(
         uvicorn.Config(
-            application(settings),
+            app,
             http="h11",
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=STOP_SECONDS,
         ),
         json.dumps({"console": address, "bootstrap": settings.bootstrap})

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Request
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
-from fairlead.errors import ClusterError, FairleadError, UnreachableError
+from fairlead.errors import ClusterError, FairleadError, UnauthenticatedError, UnreachableError
+from fairlead_console.access import RecordsHidden
 from fairlead_console.changes import ChangeRefused
+from fairlead_console.identity.signed_in import session_of
 from fairlead_console.page import page
 
 
 def add_error_pages(app: FastAPI) -> None:
     """Register the handlers of all errors that pages raise."""
     app.add_exception_handler(FairleadError, _sdk_error)
+    app.add_exception_handler(UnauthenticatedError, _sign_in)
+    app.add_exception_handler(RecordsHidden, _hidden)
     app.add_exception_handler(ChangeRefused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _not_found)
@@ -37,6 +43,21 @@ async def _sdk_error(request: Request, error: Exception) -> HTMLResponse:
         )
         return await _page(request, "No broker answers", str(error), status=503, next_step=next_step)
     return await _page(request, "The call failed", str(error), status=500)
+
+
+async def _sign_in(request: Request, error: Exception) -> Response:
+    """Go to the sign-in, and from there back to the page; parts of a page load the page again."""
+    if "hx-request" in request.headers or "x-part" in request.headers:
+        return Response(str(error), 401, {"HX-Refresh": "true"})
+    is_page = request.method == "GET"
+    back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    ended = {"ended": "1"} if session_of(request) is not None else {}
+    query = urlencode({"next": back if is_page else "/"} | ended)
+    return RedirectResponse(f"/sign-in?{query}", status_code=303)
+
+
+async def _hidden(request: Request, error: Exception) -> HTMLResponse:
+    return await _page(request, "The records are hidden", str(error), status=403)
 
 
 async def _refused(request: Request, error: Exception) -> HTMLResponse:

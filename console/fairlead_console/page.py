@@ -19,6 +19,7 @@ from fairlead_console import figures
 from fairlead_console.access import ClusterAccess
 from fairlead_console.assets import Assets
 from fairlead_console.changes import DONE_COOKIE, ChangeGuard
+from fairlead_console.identity.signed_in import session_of
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 THEME_COOKIE: Final = "fairlead_theme"
@@ -77,16 +78,19 @@ async def page(
     browser, is_new = guard.value_of(request)
     done = guard.done_of(request)
     theme = request.cookies.get(THEME_COOKIE, "")
+    picture = None if access is None else await access.observer.picture()
     text = renderer.render(
         template,
         {
             "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
-            "cluster": None if access is None else (await access.observer.picture()).versions,
-            "csrf_token": guard.token_of(browser),
+            "cluster": None if picture is None else picture.versions,
+            "csrf_token": guard.token_of(request, browser),
             "done": done,
             "path": request.url.path,
             "read_only": request.app.state.settings.read_only,
             "refresh_seconds": refresh_seconds,
+            "session": session_of(request),
+            "sign_in": picture is not None and picture.caller.mode != "open",
             "theme": theme if theme in THEMES else "",
             "title": title,
             "trouble": None if access is None else access.observer.trouble,

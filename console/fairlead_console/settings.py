@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 LISTEN_DEFAULT: Final = "127.0.0.1:9580"
+SESSION_KEY_BYTES_MIN: Final = 32
 
 
 class SettingsError(ValueError):
@@ -24,6 +29,14 @@ class ConsoleSettings:
     """Port of the listener; 0 means a free port."""
     read_only: bool = False
     """Whether every change is refused."""
+    hidden_records: Sequence[str] = ()
+    """Patterns of topics whose records are not shown, such as `payroll.*`."""
+    public_url: str | None = None
+    """Address under which browsers reach the console, if a proxy is between them."""
+
+    def hides_records(self, topic: str) -> bool:
+        """Return whether the records of a topic are not shown."""
+        return any(fnmatchcase(topic, pattern) for pattern in self.hidden_records)
 
 
 def listen_address(listen: str) -> tuple[str, int]:
@@ -33,3 +46,29 @@ def listen_address(listen: str) -> tuple[str, int]:
         message = f"--listen must be HOST:PORT with a port of at most 65535, not {listen!r}"
         raise SettingsError(message)
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def checked_public_url(text: str | None) -> str | None:
+    """Return the address without a slash at its end. Raises `SettingsError`."""
+    if text is None:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        message = f"--public-url must be the scheme and host of the console, not {text!r}"
+        raise SettingsError(message)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def secret_of_file(option: str, path: Path | None, bytes_min: int) -> bytes | None:
+    """Return the contents of a file without white space around them, None without a file. Raises `SettingsError`."""
+    if path is None:
+        return None
+    try:
+        found = path.read_bytes().strip()
+    except OSError as error:
+        message = f"{option} {path} cannot be read: {error.strerror}"
+        raise SettingsError(message) from error
+    if len(found) < bytes_min:
+        message = f"{option} {path} must have at least {bytes_min} bytes"
+        raise SettingsError(message)
+    return found

@@ -45,16 +45,18 @@ class OidcServer:
     """A provider that has a new key after each start."""
 
     folder: Path
+    redirect: str = REDIRECT
+    """Address to which the provider sends codes."""
     _port: int = 0
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @classmethod
-    def create(cls, folder: Path) -> Self:
+    def create(cls, folder: Path, redirect: str = REDIRECT) -> Self:
         """Return a provider that is not running yet, with a certificate in a folder."""
         authority = Authority.make("Issuer")
         authority.issue().write(folder, authority)
         with socket.create_server(("127.0.0.1", 0)) as free:
-            return cls(folder, free.getsockname()[1])
+            return cls(folder, redirect, free.getsockname()[1])
 
     @property
     def issuer(self) -> str:
@@ -69,7 +71,7 @@ class OidcServer:
     def start(self) -> None:
         """Start the provider, and wait until it answers; the provider does not report when it listens."""
         files = [str(self.folder / "tls.crt"), str(self.folder / "tls.key")]
-        command = [str(program()), self.issuer, f"127.0.0.1:{self._port}", *files, REDIRECT, *CLIENTS]
+        command = [str(program()), self.issuer, f"127.0.0.1:{self._port}", *files, self.redirect, *CLIENTS]
         log = self.folder / "log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)

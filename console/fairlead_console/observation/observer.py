@@ -7,26 +7,31 @@ also from a large cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from fairlead import Admin, OffsetAndTimestamp, TopicPartition, clock
 from fairlead.errors import (
     ClusterError,
     FairleadError,
+    ForbiddenError,
     PartitionNotFoundError,
     TopicNotFoundError,
     TopicRecreatedError,
+    UnauthenticatedError,
 )
 from fairlead_api.bodies.group_answers import LagAnswer
 from fairlead_api.bodies.metadata import Metadata, TopicDescription
 from fairlead_console.observation.history import History, grown
 from fairlead_console.observation.picture import LogEnds, Picture, Topic
 
+T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
 PAUSE_FACTOR: Final = 20
 """Pause after a round in multiples of its duration."""
+REFUSED_SECONDS: Final = 300.0
+"""Pause after the cluster has refused the caller."""
 DESCRIPTIONS_SECONDS: Final = 60.0
 """Age at which settings of topics are read again although no topic has changed."""
 CALLS_MAX: Final = 8
@@ -54,9 +59,15 @@ class Observer:
         """Look at the cluster until the task is cancelled."""
         while True:
             begun = clock.monotonic()
-            with suppress(FairleadError):
+            pause = ROUND_SECONDS
+            try:
                 await self._round(described=False)
-            pause = max(ROUND_SECONDS, PAUSE_FACTOR * (clock.monotonic() - begun))
+            except UnauthenticatedError:
+                # Each refused call is a line of the cluster's audit log.
+                pause = REFUSED_SECONDS
+            except FairleadError:
+                pass
+            pause = max(pause, PAUSE_FACTOR * (clock.monotonic() - begun))
             await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
 
     async def picture(self) -> Picture:
@@ -82,6 +93,8 @@ class Observer:
             before, now = self._picture, await self._ask(described=described)
         except FairleadError as error:
             self.trouble = error
+            if isinstance(error, UnauthenticatedError):
+                self._picture = None
             raise
         self.trouble, self._picture = None, now
         if before is not None:
@@ -91,7 +104,8 @@ class Observer:
 
     async def _ask(self, *, described: bool) -> Picture:
         admin = self._admin
-        metadata, brokers, versions = await admin.metadata(), await admin.brokers(), await admin.versions()
+        caller, versions, metadata = await admin.whoami(), await admin.versions(), await admin.metadata()
+        brokers = await _permitted(admin.brokers())
         descriptions = await self._topic_descriptions(metadata, described=described)
         ends = await _log_ends(admin, metadata)
         at = clock.now_ns() / 1e9
@@ -107,7 +121,9 @@ class Observer:
             if topic.name in descriptions
         }
         groups = [each.group for each in await admin.list_groups()]
-        return Picture(at, versions, metadata, brokers, topics, await _group_lags(admin, groups), len(groups))
+        return Picture(
+            at, versions, caller, metadata, brokers, topics, await _group_lags(admin, groups), len(groups)
+        )
 
     async def _topic_descriptions(
         self, metadata: Metadata, *, described: bool
@@ -136,6 +152,14 @@ class Observer:
             now = {str(number): each.end for number, each in ends.get(name, {}).items()}
             rates[name] = sum(grown(before, now, seconds).values())
         return rates
+
+
+async def _permitted(asked: Awaitable[list[T]]) -> list[T]:
+    """Return the answer of a call, empty if the caller may not make it."""
+    try:
+        return await asked
+    except ForbiddenError:
+        return []
 
 
 async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:

@@ -15,6 +15,7 @@ from fairlead_api.bodies.metadata import (
     TopicDescription,
     Versions,
 )
+from fairlead_api.bodies.security import WhoAmI
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,11 @@ class Picture:
     at: float
     """Wall time in seconds since 1970."""
     versions: Versions
+    caller: WhoAmI
+    """Identity with which the console has asked."""
     metadata: Metadata
     brokers: list[BrokerDescription]
+    """Brokers of the cluster; empty if the caller may not see them."""
     topics: Mapping[str, Topic]
     lags: Mapping[str, LagAnswer] = field(default_factory=dict)
     """Lag of each group whose coordinator has answered."""

@@ -18,6 +18,7 @@ from fairlead_console.pages import (
     messages,
     overview,
     problem,
+    sign_in,
     topic,
     topic_changes,
     topics,
@@ -39,5 +40,6 @@ PAGES: Final = (
     ConsolePage(message_tail.router),
     ConsolePage(message_produce.router),
     ConsolePage(problem.router),
+    ConsolePage(sign_in.router),
 )
 """Every page; the first one that knows an address answers."""

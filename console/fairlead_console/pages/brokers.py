@@ -19,6 +19,8 @@ router = APIRouter()
 async def show(request: Request, access: Access) -> HTMLResponse:
     """Show every broker, and every move in progress."""
     picture = await access.observer.picture()
+    if not picture.brokers:
+        await access.admin.brokers()  # raises the reason
     return await page(
         request,
         "brokers/brokers.html",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
-from fairlead_console.access import Access
+from fairlead_console.access import Access, ShownRecords
 from fairlead_console.page import page
 from fairlead_console.records.contents import runs, runs_of_text
 from fairlead_console.records.found import FoundRecord
@@ -25,6 +25,7 @@ Offset = Annotated[int, Path(ge=0, le=OFFSET_MAX)]
 async def show(
     request: Request,
     access: Access,
+    _: ShownRecords,
     name: str,
     partition: Partition,
     offset: Offset,
@@ -57,6 +58,7 @@ async def show(
 async def download(
     request: Request,
     access: Access,
+    _: ShownRecords,
     name: str,
     partition: Partition,
     offset: Offset,

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from fairlead_api.timestamps import format_timestamp
-from fairlead_console.access import Access
+from fairlead_console.access import Access, ShownRecords
 from fairlead_console.records.query import QueryError, message_query
 from fairlead_console.records.scan import Rows, Scan, ScanLimits
 
@@ -31,6 +31,7 @@ MEDIA_TYPES: Final = {"ndjson": "application/x-ndjson", "arrow": "application/vn
 async def export(
     request: Request,
     access: Access,
+    _: ShownRecords,
     name: str,
     form: Annotated[Literal["ndjson", "arrow"], Query()] = "ndjson",
 ) -> StreamingResponse:

@@ -70,7 +70,9 @@ async def produce(
         return await _form(request, access, name, values, error)
     sentence = f"Wrote the record at offset {stored.offset} of partition {stored.partition}."
     command = _command(name, key, data, pairs, place)
-    return done(request, f"/topics/{name}/messages/{stored.partition}/{stored.offset}", sentence, command)
+    is_hidden = request.app.state.settings.hides_records(name)
+    shown_at = f"/messages/{stored.partition}/{stored.offset}"
+    return done(request, f"/topics/{name}{'' if is_hidden else shown_at}", sentence, command)
 
 
 @router.post("/topics/{name}/produce-file")
@@ -99,7 +101,7 @@ async def upload(
     if suffix != LINES:
         words += ["--file", file.filename or "", *(["--key-column", key_column] if key_column else [])]
     command = shlex.join(words) + (f" < {shlex.quote(file.filename or '')}" if suffix == LINES else "")
-    return done(request, f"/topics/{name}/messages", f"Wrote {records} records of {file.filename}.", command)
+    return done(request, f"/topics/{name}", f"Wrote {records} records of {file.filename}.", command)
 
 
 def _copy(file: UploadFile, path: Path) -> None:

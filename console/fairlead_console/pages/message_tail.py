@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from fairlead.errors import FairleadError
-from fairlead_console.access import Access
+from fairlead_console.access import Access, ShownRecords
 from fairlead_console.page import Renderer, page
 from fairlead_console.records.query import RATES, MessageQuery, QueryError, message_query
 from fairlead_console.records.samples import Tail
@@ -30,7 +30,7 @@ TAILS_MAX: Final = 64
 
 
 @router.get("/topics/{name}/tail")
-async def show(request: Request, access: Access, name: str) -> HTMLResponse:
+async def show(request: Request, access: Access, _: ShownRecords, name: str) -> HTMLResponse:
     """Show the page whose script opens the stream."""
     query = message_query(name, request.query_params)
     partitions = (await access.admin.describe_topic(name)).partitions
@@ -56,7 +56,7 @@ async def show(request: Request, access: Access, name: str) -> HTMLResponse:
 
 
 @router.get("/topics/{name}/tail/events")
-async def events(request: Request, access: Access, name: str) -> StreamingResponse:
+async def events(request: Request, access: Access, _: ShownRecords, name: str) -> StreamingResponse:
     """Answer with the stream of a tail."""
     query = message_query(name, request.query_params)
     try:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from fairlead_console.access import Access, ClusterAccess
+from fairlead_console.access import Access, ClusterAccess, ShownRecords
 from fairlead_console.figures import short_size
 from fairlead_console.page import page
 from fairlead_console.records.found import FoundPage, found_page
@@ -36,7 +36,7 @@ SECONDS_MAX: Final = 30
 
 
 @router.get("/topics/{name}/messages")
-async def show(request: Request, access: Access, name: str) -> HTMLResponse:
+async def show(request: Request, access: Access, _: ShownRecords, name: str) -> HTMLResponse:
     """Show the messages that the address asks for."""
     query = message_query(name, request.query_params)
     partitions = (await access.admin.describe_topic(name)).partitions

@@ -1,0 +1,301 @@
+"""Identity: sign-in and its abuse, sessions, what each role sees and changes, hidden records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from broker_process import BrokerProcess
+from browser_kit import violations, watched
+from console_kit import ask, running_console
+from fairlead.blocking import Admin, Producer
+from visitor import Visitor
+
+SESSION = "fairlead_session"
+FAR = "https://127.0.0.1:1"
+ROLES = ("admin", "viewer", "reader", "writer", "nobody")
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A broker in `enforce` mode, a console for it, and one token for each role."""
+
+    bootstrap: str
+    console: str
+    tokens: dict[str, str]
+
+    def visitor(self, role: str) -> Visitor:
+        """Return a browser that has signed in."""
+        visitor = Visitor(self.console)
+        status, _, body = visitor.sign_in(self.tokens[role])
+        assert status == 303, body
+        return visitor
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Run the broker and the console, with two topics and a group."""
+    folder = tmp_path_factory.mktemp("secured")
+    file = folder / "admin.token"
+    broker = BrokerProcess(
+        folder / "data", arguments=("--security", "enforce", "--admin-token-file", str(file))
+    )
+    broker.start()
+    try:
+        tokens = {"admin": file.read_text().strip()}
+        with Admin(broker.url, token=tokens["admin"]) as admin:
+            for name in ("orders", "payroll"):
+                admin.create_topic(name, partitions=1)
+            for role in ROLES[1:]:
+                tokens[role] = admin.create_token(f"user:{role}").token
+            for kind in ("cluster", "topic", "group"):
+                admin.create_acl("user:viewer", ["describe"], kind, "*")
+            admin.create_acl("user:reader", ["describe", "read"], "topic", "*")
+            admin.create_acl("user:writer", ["write", "describe"], "topic", "orders")
+        with Producer(broker.url, token=tokens["admin"]) as producer:
+            for name in ("orders", "payroll"):
+                producer.send(name, b"contents").result()
+        options = ("--hide-records", "pay*", "--oidc-issuer", FAR)
+        with running_console(broker.url, *options) as console:
+            yield Secured(broker.url, console, tokens)
+    finally:
+        broker.kill()
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders", "/groups", "/brokers", "/topics?q=a%26b"])
+def test_a_stranger_is_sent_to_the_sign_in_and_back(secured: Secured, path: str) -> None:
+    """Without a session, no page shows anything of the cluster; after the sign-in, the page opens."""
+    visitor = Visitor(secured.console)
+    status, headers, _ = visitor.get(path)
+    form = visitor.get(headers["Location"])[2]
+    assert status == 303
+    assert headers["Location"].startswith("/sign-in?next=")
+    assert f'name="next" value="{path.replace("&", "&amp;")}"' in form
+
+    status, headers, _ = visitor.sign_in(secured.tokens["admin"], path)
+
+    assert (status, headers["Location"]) == (303, path)
+    assert visitor.get(path)[0] == 200
+
+
+def test_a_session_is_an_encrypted_cookie_for_this_site_only(secured: Secured) -> None:
+    """The cookie is HttpOnly, Secure and SameSite=Strict, and neither it nor a page contains the token."""
+    visitor = secured.visitor("reader")
+    cookie = visitor.cookies[SESSION]
+    page = visitor.get("/topics")[2]
+
+    assert (cookie["httponly"], cookie["secure"], cookie["samesite"]) == (True, True, "strict")
+    assert cookie["path"] == "/"
+    assert not cookie["domain"]
+    assert secured.tokens["reader"] not in cookie.value + page
+    assert "user:reader" in page
+
+
+@pytest.mark.parametrize("token", ["wrong", "flt_aaaaaaaaaaaa_bbbb", " ", "two words"])
+def test_a_wrong_token_opens_no_session(secured: Secured, token: str) -> None:
+    """The form names the reason, and the browser gets no session."""
+    visitor = Visitor(secured.console)
+    status, _, body = visitor.sign_in(token)
+
+    assert status == 401
+    assert 'role="alert"' in body
+    assert SESSION not in visitor.cookies
+
+
+def test_a_changed_cookie_is_no_session(secured: Secured) -> None:
+    """Any change of a cookie, and the cookie of another console, mean no session."""
+    visitor = secured.visitor("admin")
+    good = visitor.cookies[SESSION].value
+    middle = len(good) // 2
+    for wrong in (good[:-4], good[:middle] + ("A" if good[middle] != "A" else "B") + good[middle + 1 :], "x"):
+        visitor.cookies[SESSION].set(SESSION, wrong, wrong)
+        assert visitor.get("/topics")[0] == 303
+    with running_console(secured.bootstrap) as other:
+        stranger = Visitor(other)
+        stranger.cookies[SESSION] = secured.visitor("admin").cookies[SESSION]
+
+        assert stranger.get("/topics")[0] == 303
+
+
+def test_a_sign_in_makes_earlier_values_of_the_browser_worthless(secured: Secured) -> None:
+    """After a sign-in, form tokens and cookies that another person has planted before change nothing (fixation)."""
+    visitor = Visitor(secured.console)
+    planted_token = visitor.token()
+    planted_cookie = visitor.cookies["fairlead_csrf"].value
+    assert visitor.sign_in(secured.tokens["admin"])[0] == 303
+    fresh_cookie = visitor.cookies["fairlead_csrf"].value
+    first_session = visitor.cookies[SESSION].value
+
+    assert fresh_cookie != planted_cookie
+    assert visitor.post("/create-topic", planted_token, name="stolen")[0] == 403
+    visitor.cookies["fairlead_csrf"].set("fairlead_csrf", planted_cookie, planted_cookie)
+    assert visitor.post("/create-topic", planted_token, name="stolen")[0] == 403
+    assert visitor.sign_in(secured.tokens["admin"])[0] == 303
+    assert visitor.cookies[SESSION].value != first_session
+
+
+def test_a_sign_in_of_another_site_is_refused(secured: Secured) -> None:
+    """A form without the token of the console's own page signs no browser in or out."""
+    visitor = secured.visitor("reader")
+
+    assert visitor.post("/sign-in", "", token=secured.tokens["admin"])[0] == 403
+    assert visitor.post("/sign-out", "")[0] == 403
+    assert visitor.get("/topics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "\\\\evil.example", "/\t/evil.example",
+     "javascript:1", "evil.example", "", "/ok\r\nSet-Cookie: a=b"],
+)  # fmt: skip
+def test_a_sign_in_redirects_only_into_the_console(secured: Secured, target: str) -> None:
+    """An address of another server becomes the first page."""
+    status, headers, _ = Visitor(secured.console).sign_in(secured.tokens["reader"], target)
+
+    assert (status, headers["Location"]) == (303, "/")
+
+
+def test_a_sign_out_ends_the_session(secured: Secured) -> None:
+    """The browser loses the cookie."""
+    visitor = secured.visitor("reader")
+    token = visitor.token("/topics")
+    status, headers, _ = visitor.post("/sign-out", token)
+
+    assert (status, headers["Location"]) == (303, "/sign-in")
+    assert SESSION not in visitor.cookies
+    assert visitor.get("/topics")[0] == 303
+
+
+def test_a_revoked_token_ends_its_session(secured: Secured) -> None:
+    """A page of a session whose token was revoked leads to the sign-in, and shows nothing."""
+    with Admin(secured.bootstrap, token=secured.tokens["admin"]) as admin:
+        created = admin.create_token("user:viewer")
+        visitor = Visitor(secured.console)
+        assert visitor.sign_in(created.token)[0] == 303
+        assert visitor.get("/topics/orders")[0] == 200
+        admin.revoke_token(created.token_id)
+
+    status, headers, _ = visitor.get("/topics/orders")
+    assert status == 303
+    assert "ended=1" in headers["Location"]
+    assert visitor.get("/topics/orders", HX_Request="true")[0] == 401
+
+
+PAGES = ["/", "/topics", "/topics/orders", "/topics/orders/messages", "/groups", "/brokers", "/brokers/0"]
+MATRIX = {
+    "admin": [200, 200, 200, 200, 200, 200, 200],
+    "viewer": [200, 200, 200, 403, 200, 200, 200],
+    "reader": [200, 200, 200, 200, 200, 403, 403],
+    "writer": [200, 200, 200, 403, 200, 403, 403],
+    "nobody": [200, 200, 403, 403, 200, 403, 403],
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_sees_only_what_it_may(secured: Secured, role: str) -> None:
+    """Pages are those of the caller's identity: lists leave out the rest, and other pages are forbidden."""
+    visitor = secured.visitor(role)
+    found = {path: visitor.get(path) for path in PAGES}
+    listed = {each for each in ("orders", "payroll") if f'href="/topics/{each}"' in found["/topics"][2]}
+
+    assert [found[path][0] for path in PAGES] == MATRIX[role]
+    assert listed == {"writer": {"orders"}, "nobody": set()}.get(role, {"orders", "payroll"})
+    assert all("contents" not in found[path][2] for path in PAGES if MATRIX[role][PAGES.index(path)] == 403)
+
+
+CHANGES = {
+    "/create-topic": {"name": "made"},
+    "/topics/orders/produce": {"value": "new"},
+    "/brokers/0/cordon": {},
+    "/groups/absent/delete": {"typed": "absent"},
+}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_changes_only_what_it_may(secured: Secured, role: str) -> None:
+    """A change has the identity of the caller, and is refused by the cluster if the caller may not make it."""
+    visitor = secured.visitor(role)
+    token = visitor.token("/topics")
+    found = [visitor.post(path, token, **fields)[0] for path, fields in CHANGES.items()]
+    with Admin(secured.bootstrap, token=secured.tokens["admin"]) as admin:
+        topics = {each.name for each in admin.list_topics()}
+        if role == "admin":
+            admin.uncordon_broker(0)
+            admin.delete_topic("made")
+
+    allowed = {"admin": [303, 303, 303, 404], "writer": [403, 303, 403, 403]}
+    assert found == allowed.get(role, [403, 403, 403, 403])
+    assert ("made" in topics) == (role == "admin")
+
+
+@pytest.mark.parametrize(
+    "path", ["/messages", "/messages/0/0", "/messages/0/0/value", "/export", "/tail", "/tail/events"]
+)
+def test_hidden_records_are_shown_to_no_role(secured: Secured, path: str) -> None:
+    """Records of topics that match the pattern are shown nowhere, and the topic itself is."""
+    visitor = secured.visitor("admin")
+    status, _, body = visitor.get(f"/topics/payroll{path}")
+
+    assert status == 403
+    assert "contents" not in body
+    assert visitor.get("/topics/payroll")[0] == 200
+
+
+def test_a_foreign_name_of_the_console_is_refused(secured: Secured) -> None:
+    """A site whose name resolves to this machine cannot read the console (DNS rebinding)."""
+    assert Visitor(secured.console, host="evil.example").get("/topics")[0] == 421
+    assert Visitor(secured.console, host="localhost").get("/sign-in")[0] == 200
+
+
+def test_a_token_is_not_taken_over_an_open_connection(secured: Secured) -> None:
+    """Without https, only a browser on the same machine may sign in; behind a proxy with https, cookies say so."""
+    with running_console(secured.bootstrap, "--public-url", "http://console.example") as console:
+        visitor = Visitor(console, host="console.example")
+
+        assert visitor.sign_in(secured.tokens["reader"])[0] == 403
+        assert SESSION not in visitor.cookies
+        assert Visitor(console).get("/")[0] == 421
+        assert ask(console, "/healthz")[0] == 200
+    with running_console(secured.bootstrap, "--public-url", "https://console.example") as console:
+        visitor = Visitor(console, host="console.example")
+
+        assert visitor.sign_in(secured.tokens["reader"])[0] == 303
+        assert visitor.cookies[f"__Host-{SESSION}"]["secure"]
+        assert visitor.cookies["fairlead_csrf"]["secure"]
+        assert visitor.get("/topics")[0] == 200
+
+
+def test_a_sign_in_at_an_issuer_must_have_begun_in_the_browser(secured: Secured) -> None:
+    """A code that another person sends is refused; an issuer that does not answer is named."""
+    visitor = Visitor(secured.console)
+
+    assert visitor.get("/sign-in/callback?state=x&code=y")[0] == 403
+    assert visitor.get("/sign-in/oidc?next=/topics")[0] == 502
+    assert SESSION not in visitor.cookies
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_sign_in_in_a_browser(browser: Browser, secured: Secured, scheme: str) -> None:
+    """A browser keeps the session, sends it with each page, and loses it at the sign-out; pages are accessible."""
+    context = browser.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    page, wrong = watched(context)
+    page.goto(f"{secured.console}/topics/orders")
+    assert violations(page) == []
+    page.get_by_label("Token").fill(secured.tokens["reader"])
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    assert violations(page) == []
+    page.get_by_role("link", name="Brokers").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("not")
+    assert violations(page) == []
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(f"{secured.console}/sign-in")
+    cookies = {each.get("name") for each in context.cookies()}
+    context.close()
+
+    assert SESSION not in cookies
+    assert wrong == []
