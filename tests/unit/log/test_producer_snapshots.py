@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -397,9 +398,9 @@ def test_damage_to_the_end_ends_the_walk(box: LogBox) -> None:
         max_size=12,
     )
 )
-def test_the_state_is_a_function_of_the_log(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
+def test_the_state_is_a_function_of_the_log(memory: Callable[[], Path], steps: list) -> None:
     """A log's producer state depends only on its batch headers, not on operations and snapshots."""
-    box = LogBox(tmp_path_factory.mktemp("model") / "data", SMALL_SEGMENTS)
+    box = LogBox(memory() / "data", SMALL_SEGMENTS)
     log = box.open()
     begin(log)
     for what, number, group in steps:
@@ -434,10 +435,10 @@ STEPS = st.tuples(
 @settings(max_examples=40)
 @given(steps=st.lists(STEPS, max_size=10))
 def test_the_state_is_that_of_a_log_which_deleted_nothing(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+    memory: Callable[[], Path], steps: list[tuple[str, int]]
 ) -> None:
     """A log's producer state equals that of a log with the same appends and truncations and without deletions."""
-    path = tmp_path_factory.mktemp("model")
+    path = memory()
     box, whole = LogBox(path / "data", SMALL_SEGMENTS), LogBox(path / "whole", SMALL_SEGMENTS)
     log, reference = box.open(), whole.open()
     begin(log), begin(reference)
