@@ -1,8 +1,8 @@
 """Quoting of values from requests in problems: short, in ASCII, and always valid JSON.
 
-A hostile value must neither lengthen an answer or a log line, nor insert control or look-alike characters into it. An
-integer beyond 64 bits must not prevent the problem from being encoded. Every problem that contains a value of the
-request uses this module.
+A hostile value must neither lengthen an answer or a log line nor add control or look-alike characters. An integer
+beyond 64 bits must not prevent the problem from being encoded. Every problem that contains a value of the request uses
+this module.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def parse_timestamp_us(value: int | str, what: str) -> int:
     """Return a timestamp of a request in microseconds since the Unix epoch.
 
     An integer, or text of digits, is in milliseconds. Other text is RFC 3339 with up to nine fractional digits, which
-    are truncated to microseconds. Timestamps of the years 1 to 9999 are allowed. Raises `malformed_request` with the
-    name of the parameter or field, `what`.
+    are truncated to microseconds. Timestamps of the years 1 to 9999 are allowed. Raises `malformed_request`, which
+    contains the name of the parameter or field, `what`.
     """
     if isinstance(value, str):
         if _MILLISECONDS.fullmatch(value):

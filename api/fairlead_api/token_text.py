@@ -1,9 +1,8 @@
 """Text of an API token: `flt_<id>_<secret><check>` (rules A10 and A11).
 
-The broker that creates a token composes the text from random characters; brokers parse texts of callers. The check of
-six characters detects typing errors without a lookup, and programs that search for leaked secrets recognise the form.
-This
-module must not generate random characters.
+The broker that creates a token composes the text from random characters; all brokers parse the texts that callers send.
+The check of six characters detects typing errors without a lookup, and programs that search for leaked secrets
+recognise the form. This module must not generate random characters.
 """
 
 from __future__ import annotations

@@ -405,8 +405,8 @@ class Admin:
     async def clean_partition(self, topic: str, partition: int) -> PartitionCleaning:
         """Clean every replica of a compacted partition as soon as possible, whatever its dirty ratio.
 
-        The call returns the state before the rounds; `describe_cleaning` shows their ends. Records that are younger
-        than `min.compaction.lag.ms` stay. Raises `NotPossibleNowError` if the topic is not compacted.
+        The call returns the state before the rounds; `describe_cleaning` shows how the rounds ended. Records that are
+        younger than `min.compaction.lag.ms` are kept. Raises `NotPossibleNowError` if the topic is not compacted.
         """
         place = TopicPartition(topic, partition)
         path, subject = f"{_partition_path(place)}:clean", f"clean {place}"

@@ -97,7 +97,7 @@ class Consumer:
     - assignor: `"uniform"` or `"range"`.
     - fetch_wait_max, fetch_bytes_min: maximum time that a broker delays the answer to a fetch while fewer bytes are
       available.
-    - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in it.
+    - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in the answer.
     - prefetch_bytes: maximum bytes that are fetched and not yet read.
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
     - isolation: `"read_committed"` reads only records of committed transactions and records without transactions, up to

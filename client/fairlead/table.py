@@ -30,7 +30,7 @@ from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 
 LOOK_SECONDS: Final = 0.2
-"""Seconds between two looks at the position, which moves without a batch where the last records of a topic are gone."""
+"""Seconds between two checks of the position, which passes removed records at the end of the topic without a batch."""
 
 
 class Table:
@@ -108,7 +108,7 @@ class Table:
         return self
 
     async def close(self) -> None:
-        """Send what waits to be sent, stop reading and close the connections. The values stay readable."""
+        """Send waiting records, stop reading and close the connections. The values can still be read."""
         stack, self._stack = self._stack, None
         if stack is None:
             return
@@ -161,7 +161,7 @@ class Table:
         return iter(self._values)
 
     async def wait_for(self, written: RecordMetadata, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
-        """Wait until the table has a record that `put` or `delete` has written, or a later one of its partition.
+        """Wait until the table has a record that `put` or `delete` has written, or a later record of that partition.
 
         Raises TimeoutError, the error that ended the reading, and `ClosedError`.
         """
@@ -203,7 +203,7 @@ class Table:
             self._changed.notify_all()
 
     def _store(self, batch: ConsumerBatch) -> None:
-        """Store the keys and values of a batch; a null value, or a null key, goes at once."""
+        """Store the keys and values of a batch; keys with a null value, and the null key, are removed at once."""
         keys, values = batch.keys, batch.values
         table = cast("dict[bytes | None, bytes | None]", self._values)
         table.update(zip(keys, values, strict=True))
@@ -214,7 +214,7 @@ class Table:
                     del table[key]
 
     def _passed(self, place: TopicPartition) -> int:
-        """Return the position of the consumer, which passes removed records, if every received batch is applied."""
+        """Return the consumer's position, which also passes removed records, once the table has caught up; else 0."""
         return (
             self._consumer.position(place) if self.is_caught_up and place in self._consumer.assignment else 0
         )

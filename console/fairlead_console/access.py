@@ -1,4 +1,4 @@
-"""The cluster as the identity of a caller sees it: the clients with which pages ask and change.
+"""The cluster as a caller's identity sees it: the clients with which pages query and change the cluster.
 
 Pages take `Access` as a dependency and never open an Admin client themselves, so that every call has the identity of
 the caller. A caller without a session calls the cluster without a token; an open cluster knows no other callers. The
@@ -132,7 +132,7 @@ async def _access(request: Request) -> ClusterAccess:
 
 
 Access = Annotated[ClusterAccess, Depends(_access)]
-"""Dependency of every page that asks the cluster."""
+"""Dependency of every page that queries the cluster."""
 
 
 def _shown_records(request: Request, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The composition root: builds the application from pages, access to the cluster and the security of answers."""
+"""The composition root: builds the application from pages, access to the cluster and security headers of answers."""
 
 from __future__ import annotations
 

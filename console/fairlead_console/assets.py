@@ -1,4 +1,4 @@
-"""Styles, scripts and pictures of the console, which browsers may keep: an address contains the hash of its file."""
+"""Styles, scripts and pictures of the console, which browsers may cache: the address of a file contains its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest request that the console reads: the file of a form, and its other fields."""
+"""Limit on the size of the requests that the console reads: the file of a form, and the other fields of the form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSAL: Final = (
 
 
 class BodyLimit:
-    """ASGI middleware that refuses larger bodies: by their declared length, or when they have grown too large."""
+    """ASGI middleware that refuses a larger body because of its declared length, or once it has become too large."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

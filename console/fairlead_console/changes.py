@@ -1,8 +1,8 @@
 """Changes that a person makes in a browser: POST requests with a CSRF token, and redirects that show the result.
 
 The token of a browser is a random value in a cookie that scripts cannot read. A form repeats an HMAC of this value,
-which no other site can compute. A page of another site that sends a form has neither. The result of a change is in a
-signed cookie until the next page shows it, so that no link can make the console show a sentence.
+which no other site can compute. A form on a page of another site contains no such HMAC. The result of a change is in a
+signed cookie until the next page shows it, so that a link cannot make the console show an arbitrary sentence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import Response
 COOKIE: Final = "fairlead_csrf"
 DONE_COOKIE: Final = "fairlead_done"
 DONE_SECONDS: Final = 60
-"""Seconds in which a browser follows the redirect and shows the result."""
+"""Seconds within which a browser must follow the redirect and show the result."""
 FIELD: Final = "csrf_token"
 _VALUE_BYTES: Final = 32
 
@@ -68,7 +68,7 @@ class ChangeGuard:
         response.set_cookie(COOKIE, value, httponly=True, samesite="strict", secure=secure, path="/")
 
     def check(self, request: Request, token: str) -> None:
-        """Raise `ChangeRefused` unless the form comes from a page that this process gave to this browser."""
+        """Raise `ChangeRefused` unless the form comes from a page that this process sent to this browser."""
         value = request.cookies.get(COOKIE, "")
         if not value or not hmac.compare_digest(self.token_of(request, value).encode(), token.encode()):
             message = (
@@ -77,7 +77,7 @@ class ChangeGuard:
             raise ChangeRefused(message)
 
     def set_done(self, request: Request, response: Response, done: Done) -> None:
-        """Store the result of a change in the browser until the next page."""
+        """Store the result of a change in the browser until the next page is shown."""
         text = base64.urlsafe_b64encode(json.dumps([done.sentence, done.command]).encode()).decode()
         response.set_cookie(
             DONE_COOKIE,
@@ -90,7 +90,7 @@ class ChangeGuard:
         )
 
     def done_of(self, request: Request) -> Done | None:
-        """Return the result of the change before this page, None without a change."""
+        """Return the result of the change that led to this page; None if there was no change."""
         text, _, signature = request.cookies.get(DONE_COOKIE, "").partition(".")
         if not text or not hmac.compare_digest(self._signature("done", text).encode(), signature.encode()):
             return None
@@ -128,7 +128,7 @@ def done(request: Request, path: str, sentence: str, command: str) -> RedirectRe
 
 
 def check_typed(typed: str, name: str) -> None:
-    """Raise `ChangeRefused` unless the name of the thing was typed."""
+    """Raise `ChangeRefused` unless the user has typed the name of the object."""
     if typed.strip() != name:
         message = f"to confirm, type {name}; you typed {typed!r}"
         raise ChangeRefused(message)

@@ -45,7 +45,7 @@ from fairlead_console.settings import (
 )
 
 STOP_SECONDS: Final = 2
-"""Seconds that open answers, for example live tails, get to end when the console stops."""
+"""Seconds for which a stopping console waits for open answers, such as live tails."""
 
 
 def console(
@@ -139,7 +139,7 @@ async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, unti
 
 
 class _Server(uvicorn.Server):
-    """Server that announces its address when it serves, and leaves signals to the command."""
+    """Server that announces its address once it serves requests, and leaves the handling of signals to the command."""
 
     def __init__(self, config: uvicorn.Config, announcement: str) -> None:
         super().__init__(config)

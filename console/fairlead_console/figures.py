@@ -33,7 +33,7 @@ def short_size(value: float) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return a duration in its largest unit and the next smaller one: 90061 s is `1 d 1 h`."""
+    """Return a duration in its largest unit and the next smaller unit: 90061 s is `1 d 1 h`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
     for place, (unit, name) in enumerate(_DURATIONS):
@@ -77,7 +77,7 @@ def retention_text(config: Mapping[str, Any]) -> str:
 
 
 def setting_text(value: str, key: ConfigKey | None) -> Markup:
-    """Return the value of a setting as people read it, with the stored text on hover."""
+    """Return the value of a setting in a readable form, with the stored text on hover."""
     unit, text = ("", value) if key is None else (key.unit, value)
     if value.lstrip("-").isdecimal():
         number = int(value)
@@ -95,7 +95,7 @@ def setting_text(value: str, key: ConfigKey | None) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Return a text of the contract as HTML: words between backticks are code."""
+    """Return a text of the contract as HTML; words between backticks become code."""
     pieces = text.split("`")
     return Markup().join(
         Markup("<code>{}</code>").format(piece) if place % 2 else escape(piece)
@@ -104,7 +104,7 @@ def prose(text: str) -> Markup:
 
 
 def polyline(values: Sequence[float], width: int, height: int) -> str:
-    """Return the points of a line through the values, for a picture of this size: without a script, plots are this."""
+    """Return the points of a line through the values in a picture of this size, which is the plot without scripts."""
     if len(values) < 2:
         return ""
     top = max(values) or 1

@@ -50,7 +50,7 @@ def listing(
 ) -> Listing[T]:
     """Return page `at` of the entries whose names contain every word of `q`.
 
-    The order is that of `keys[sort]`, and of the names among equal entries. The first key is the default.
+    Entries are sorted by `keys[sort]`, and equal entries by name. The first key is the default.
     """
     everything = list(entries)
     words = q.lower().split()

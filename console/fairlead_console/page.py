@@ -36,7 +36,7 @@ class ConsolePage:
 
 
 class Renderer:
-    """The templates with everything that all pages share."""
+    """The templates, with the filters and values that all pages share."""
 
     def __init__(self, assets: Assets, pages: Sequence[ConsolePage]) -> None:
         self._environment = Environment(
@@ -70,8 +70,9 @@ async def page(
 ) -> HTMLResponse:
     """Return a page from `templates/<template>`.
 
-    `values` are the names of the template. With `access`, the layout shows the name and the state of the cluster. With
-    `refresh_seconds`, the browser requests the page again while it is visible and no form in it is in use.
+    `values` are the variables of the template, by name. With `access`, the layout shows the name and the state of the
+    cluster. With `refresh_seconds`, the browser requests the page again while the page is visible and none of its forms
+    is in use.
     """
     renderer: Renderer = request.app.state.renderer
     guard: ChangeGuard = request.app.state.change_guard

@@ -1,7 +1,7 @@
 """Headers that every answer of the console has: they limit what a browser does with the answer.
 
-The policy allows scripts and styles from the console's own addresses only, no inline script or style, no other server,
-no frame around the console, and forms that are sent to the console only.
+The policy allows only scripts and styles from the console's own addresses, no inline scripts or styles, no other
+server, no frame around the console, and only forms that are sent to the console.
 """
 
 from __future__ import annotations

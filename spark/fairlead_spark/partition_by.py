@@ -30,7 +30,7 @@ _COLUMNS: Final = "_fairlead_columns"
 def pass_partition_by(spark: SparkSession) -> None:
     """Pass the columns of `partitionBy()` to `format("fairlead-delta")`, in streams and batch writes of this process.
 
-    `spark` is any session, also a session of Spark Connect. A second call changes nothing.
+    `spark` is any session, including a session of Spark Connect. A second call changes nothing.
     """
     modules = CONNECT if type(spark).__module__.startswith("pyspark.sql.connect.") else CLASSIC
     for module, name in zip(modules, WRITERS, strict=True):
@@ -46,7 +46,7 @@ def extend(writer: Any) -> None:
     def passed(self: Any) -> Any:
         columns = getattr(self, _COLUMNS, ())
         if columns and getattr(self, _FORMAT, "") in FORMATS:
-            # Spark refuses a batch write that has both.
+            # Spark refuses a batch write that has both columns and this option.
             set_columns(self, [])
             self.option(OPTION, ",".join(columns))
         return self

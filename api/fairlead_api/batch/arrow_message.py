@@ -28,7 +28,7 @@ RECORD_BATCH: Final = 3
 PREFIX_BYTES: Final = 8
 """Size in bytes of the continuation marker plus the length field of the metadata."""
 METADATA_BYTES_MAX: Final = 4096
-"""Maximum accepted size of the metadata in bytes. A message of the schema has about 500 bytes of metadata."""
+"""Maximum accepted size of the metadata in bytes. A message with the schema has about 500 bytes of metadata."""
 KNOWN_METADATA_MAX: Final = 512
 """Maximum number of messages whose metadata are cached, at most 4 MiB in total. Batches whose records have equal sizes
 have equal metadata."""
@@ -69,8 +69,8 @@ _BATCH_ROWS: Final = -1
 _ANY_ROWS: Final = -2
 _OFFSETS: Final = (4, 4)
 _DATA: Final = (0, 0)
-"""Size of a data buffer, which is unknown: only the offsets determine the size, and Arrow's validation compares the
-two."""
+"""Unknown size of a data buffer: only the offsets determine the size, and Arrow's validation compares the size
+with the offsets."""
 _BINARY: Final = (_OFFSETS, _DATA)
 _COLUMNS: Final = (
     Node("key", _BATCH_ROWS, _BINARY),
@@ -91,7 +91,7 @@ _TIMESTAMP_BUFFER: Final = 7
 
 
 class _Layout:
-    """Expected nodes and buffers of a message of the schema, arranged so that one pass over the numbers checks them."""
+    """Expected nodes and buffers of a message with the schema, arranged so that one pass over the numbers checks it."""
 
     __slots__ = ("bitmaps", "buffer_numbers", "buffers", "node_numbers", "nodes")
 

@@ -2,8 +2,8 @@
 
 A control batch has no record and no body. Its content is in the extension, so that recovery and followers read only
 headers. The leader of a partition writes control batches, and clients skip them without decoding them. The batch that
-begins an epoch (quorum Q3) takes one offset and is read by people only: it has a leader commit the records of
-earlier epochs. The layout is described in docs/reference/record-batch.md.
+begins an epoch (quorum Q3) takes one offset and lets a leader commit the records of earlier epochs; only people read
+its contents. The layout is described in docs/reference/record-batch.md.
 """
 
 from __future__ import annotations

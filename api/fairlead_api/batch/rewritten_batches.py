@@ -1,7 +1,7 @@
 """Batches that compaction writes in place of stored batches: fewer records at unchanged offsets.
 
-Brokers call this module when they clean a log. A rewritten batch covers a range of offsets, of which each record keeps
-its own. The record's position in the range is in the column `offset_delta`, which is left out if no offset is missing.
+Brokers call this module when they clean a log. A rewritten batch covers a range of offsets, and each record keeps its
+offset. The record's position in the range is in the column `offset_delta`, which is left out if no offset is missing.
 The layout is that of docs/reference/record-batch.md. This module must not depend on which records remain.
 """
 
@@ -39,10 +39,10 @@ LAST_OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 
 class Cover(msgspec.Struct, frozen=True):
-    """Offsets of a rewritten batch, and the fields that it keeps of the stored batches in its range."""
+    """Offsets of a rewritten batch, and the fields that it takes over from the stored batches in its range."""
 
     source: BatchHeader
-    """Header of the first of these batches, from which codec, schema and, without records, the times are taken."""
+    """Header of the first stored batch in the range, which provides codec, schema and, without records, the times."""
     base_offset: int
     next_offset: int
     append_time_us: int
@@ -53,9 +53,9 @@ class Cover(msgspec.Struct, frozen=True):
 
 
 def encode_rewritten(cover: Cover, columns: pa.RecordBatch | None, offsets: NDArray[np.int64]) -> bytes:
-    """Return a stamped batch with the records of these columns of `SCHEMA`, or without records.
+    """Return a stamped batch with the records in the given columns of `SCHEMA`, or without records.
 
-    `offsets`: rising offsets of the records, within the range of the cover.
+    `offsets`: offsets of the records in ascending order, within the range of the cover.
     """
     rows, source = len(offsets), cover.source
     delta = cover.next_offset - cover.base_offset - 1

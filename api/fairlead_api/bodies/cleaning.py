@@ -30,9 +30,9 @@ class CleaningRound(Answer, frozen=True, kw_only=True):
 class ReplicaCleaning(Answer, frozen=True, kw_only=True):
     """State of the cleaning of one replica.
 
-    `held`: the fields describe the replica. `off`: likewise, but the cleaner of the replica's broker is turned off.
-    `no_answer`: the replica's broker does not answer. `not_held`: the broker has no open replica. `unreadable`: the
-    disk cannot be read. `detail` contains further information.
+    `held`: the fields describe the replica. `off`: the fields describe the replica, but the cleaner of the replica's
+    broker is turned off. `no_answer`: the replica's broker does not answer. `not_held`: the broker has no open replica.
+    `unreadable`: the disk cannot be read. `detail` contains further information.
     """
 
     broker: int

@@ -63,13 +63,13 @@ class Slice:
 
 @dataclass(slots=True)
 class Division:
-    """The body with emptied arrays at one level, and the slices of these arrays in their order."""
+    """The body with the arrays at one level emptied, and the slices of these arrays in order."""
 
     frame: bytes = b""
     """Text of the body without the elements of the divided arrays."""
     slices: list[Slice] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Positions in the frame at which text of the body is missing, each with the number of bytes missing up to it."""
+    """Positions in the frame at which text of the body is missing, each with the number of bytes missing before it."""
 
     def place_in_body(self, place: int) -> int:
         """Convert a position in the frame to the position in the body."""

@@ -79,7 +79,7 @@ _UNUSED: Final = {
     ISR_MODE: frozenset({QUORUM_WRITE_KEY}),
     QUORUM_MODE: frozenset({"min.insync.replicas", "unclean.leader.election.enable"}),
 }
-"""Keys without use in a replication mode."""
+"""Keys that a replication mode does not use."""
 FEATURE_LEVEL_KEY: Final = "feature.level"
 """Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
 SECURITY_MODE_KEY: Final = "security.mode"
@@ -115,7 +115,7 @@ class ConfigSource(StrEnum):
     CLUSTER = "cluster"
     DEFAULT = "default"
     UNUSED = "unused"
-    """The replication mode of the topic has no use for the key."""
+    """The replication mode of the topic does not use the key."""
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):

@@ -121,7 +121,7 @@ _OPEN_TO_ALL: Final = (
     "({0}.spec.security.mode != 'Enforce' && "
     "(!has({0}.spec.security.tls) || {0}.spec.security.tls.mode != 'Required'))"
 )
-"""CEL condition that `self` or `oldSelf` serves clients without TLS and without a token."""
+"""CEL condition that is true if `self` or `oldSelf` serves clients without TLS and without a token."""
 
 
 class Cluster(Resource):

@@ -118,13 +118,13 @@ class Quota(Part):
 
 
 class NamespaceQuota(Part):
-    """Largest limits of the Users of a namespace, one by one and together."""
+    """Largest limits for the Users of a namespace, individually and together."""
 
     each: QuotaLimits | None = None
     """Largest limits that the quota of a User may set."""
     shared: QuotaLimits | None = None
     """Limits that all Users of the namespace share: once for Users with tokens, once for Users with service accounts. \
-The quota of a User may set limits up to these if `each` has none."""
+If `each` sets no limits, the quota of a User may set limits up to the shared limits."""
 
 
 class NamespaceUsers(Part):

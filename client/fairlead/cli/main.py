@@ -232,7 +232,7 @@ def _add_extra_verbs(group_app: typer.Typer, group: str) -> None:
 
 
 def _loaded(words: tuple[str, ...], extra: str) -> Callable[..., None]:
-    # The import takes a tenth of the start of a command.
+    # The import takes a tenth of the start-up time of a command.
     from importlib.metadata import entry_points
 
     hint = f"which comes with: pip install 'fairlead[{extra}]'"
@@ -308,7 +308,7 @@ def _unreadable_profiles(arguments: Sequence[str]) -> ProfilesUnreadable | None:
 class NoPandas:
     """Import finder that hides pandas, whether it is installed or not.
 
-    The class does not inherit from `MetaPathFinder`, whose import takes a twentieth of the start of a command.
+    The class does not inherit from `MetaPathFinder`, whose import takes a twentieth of the start-up time of a command.
     """
 
     def find_spec(

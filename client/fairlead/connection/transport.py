@@ -51,7 +51,7 @@ SILENT_SECONDS: Final = 10.0
 """Seconds for which a broker that did not answer is tried last, because another failed attempt may take seconds."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
-"""Timeout of the request to a second broker, which may delay the first broker's answer by this time."""
+"""Timeout of the request to a second broker; this request may delay the first broker's answer by as much."""
 
 CERTIFICATE_WANTED: Final = "the broker may want a client certificate (client_cert_file)"
 ONE_ADDRESS_WANTED: Final = (
@@ -91,7 +91,7 @@ class Answer:
 
 @contextmanager
 def cancellable() -> Iterator[None]:
-    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
+    """Raise the cancellation of the current task if a pyreqwest call within the block has dropped the cancellation.
 
     If the task is cancelled after a request has ended and before the task continues, pyreqwest returns the outcome of
     the request and drops the cancellation. Without this check, a task that repeats its calls would never end.
@@ -120,7 +120,7 @@ class Transport:
         self._first = 0
         """Index of the address that is tried first."""
         self._second = 0
-        """Number of requests sent so far to a second broker, by which the brokers take turns as the second broker."""
+        """Number of requests sent so far to a second broker; the number selects the next second broker in rotation."""
         self._silent_until: dict[str, float] = {}
         self._unclear: set[str] = set()
         """Addresses whose listener did not answer, or did not answer in HTTP/2."""

@@ -167,14 +167,14 @@ class ProducerTransactions:
             raise aborted(transaction, [cause])
 
     def handed_over(self, transaction: OpenTransaction, *, is_followed: bool) -> None:
-        """End a transaction that another program decides; `is_followed`: before this producer begins the next one."""
+        """End a transaction that another program decides, before the next transaction begins if `is_followed`."""
         identity = transaction.identity
         self._next = None
         if is_followed and identity.epoch < EPOCH_MAX:
             self._next = replace(identity, epoch=identity.epoch + 1)
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        """Abort a transaction, unless an earlier commit without an answer is written, and set its outcome.
+        """Abort a transaction, unless an earlier commit that got no answer was written, and set its outcome.
 
         Raises `ProducerFencedError`, and the last error if no definite answer arrives. In this case the cluster aborts
         the transaction after its timeout, unless it is committed.
@@ -185,7 +185,7 @@ class ProducerTransactions:
         except TransactionCommittedError:
             transaction.is_committed = True
         except TransactionNotFoundError:
-            # The cluster has forgotten the producer, whose transactions without a record are aborted.
+            # The cluster has forgotten the producer, and a transaction of a forgotten producer is aborted.
             transaction.is_committed = False
 
     async def _end(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 ROUNDS_MAX: Final = 360
-"""Rounds that a history keeps: an hour, with a round every ten seconds."""
+"""Number of rounds that a history keeps: one hour, with a round every ten seconds."""
 
 
 class History:

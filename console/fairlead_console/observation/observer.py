@@ -1,7 +1,7 @@
-"""Looks at the cluster every ten seconds, with the identity of a caller, and keeps the history of rates and lags.
+"""Queries the cluster every ten seconds with the identity of a caller, and keeps the history of rates and lags.
 
-A round that takes long is followed by a longer pause, so that the console takes at most a small part of a processor,
-also from a large cluster.
+A long round is followed by a longer pause, so that the console uses only a small share of a processor, even if the
+cluster is large.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from fairlead_console.observation.picture import LogEnds, Picture, Topic
 T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
 PAUSE_FACTOR: Final = 20
-"""Pause after a round in multiples of its duration."""
+"""Pause after a round, as a multiple of the round's duration."""
 REFUSED_SECONDS: Final = 300.0
 """Pause after the cluster has refused the caller."""
 DESCRIPTIONS_SECONDS: Final = 60.0
-"""Age at which settings of topics are read again although no topic has changed."""
+"""Age at which the settings of topics are read again even though no topic has changed."""
 CALLS_MAX: Final = 8
 """Maximum number of calls for lags in flight."""
 
@@ -50,13 +50,13 @@ class Observer:
         self.trouble: FairleadError | None = None
         """Error of the newest round, None if the cluster has answered."""
         self.rates = History()
-        """Records per second by topic, and under the empty name of all topics."""
+        """Records per second by topic; the empty name has the rate of all topics together."""
         self.lags = History()
         """Lag in records by group."""
         self.lag_seconds = History()
 
     async def run(self) -> NoReturn:
-        """Look at the cluster until the task is cancelled."""
+        """Query the cluster repeatedly until the task is cancelled."""
         while True:
             begun = clock.monotonic()
             pause = ROUND_SECONDS
@@ -71,7 +71,7 @@ class Observer:
             await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
 
     async def picture(self) -> Picture:
-        """Return the newest picture; before the first one, ask the cluster. Raises the errors of the SDK."""
+        """Return the newest picture; if there is none yet, query the cluster. Raises the errors of the SDK."""
         if self._picture is None:
             async with self._lock:
                 if self._picture is None:
@@ -80,7 +80,7 @@ class Observer:
         return self._picture
 
     async def refresh(self) -> None:
-        """Look at the cluster again now, after a change."""
+        """Query the cluster again now, after a change."""
         with suppress(FairleadError):
             await self._round(described=True)
 
@@ -167,7 +167,7 @@ async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:
     slots = asyncio.Semaphore(CALLS_MAX)
 
     async def ask(group: str) -> None:
-        """Ask for one lag; a group that was deleted or changes its coordinator is left out of one round."""
+        """Query one lag; a group that was deleted or is changing its coordinator is left out of the round."""
         async with slots:
             with suppress(ClusterError):
                 found[group] = await admin.group_lag(group)

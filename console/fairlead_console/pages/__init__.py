@@ -42,4 +42,4 @@ PAGES: Final = (
     ConsolePage(problem.router),
     ConsolePage(sign_in.router),
 )
-"""Every page; the first one that knows an address answers."""
+"""All pages; a request is answered by the first page with a matching address."""

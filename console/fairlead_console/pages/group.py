@@ -1,4 +1,4 @@
-"""One consumer group: its state, members, lag in records and seconds; delete it."""
+"""One consumer group: its state, its members, its lag in records and seconds, and its deletion."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def show(request: Request, access: Access, name: str) -> HTMLResponse:
 async def delete(
     request: Request, access: Access, _: Change, name: str, typed: Annotated[str, Form()]
 ) -> RedirectResponse:
-    """Delete a group whose name was typed."""
+    """Delete a group after the user has typed its name."""
     check_typed(typed, name)
     await access.admin.delete_group(name)
     await access.observer.refresh()

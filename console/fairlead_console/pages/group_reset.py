@@ -26,7 +26,7 @@ Kind = Literal["earliest", "latest", "time", "duration", "shift", "offset"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The position that a person has chosen, and the topic if not all are meant."""
+    """The position that a person has chosen, and the topic if the reset is limited to one topic."""
 
     to: Kind
     value: str
@@ -34,7 +34,7 @@ class Choice:
 
     @property
     def target(self) -> ResetTo:
-        """Position for the cluster. Raises `FixError` for a number that is none."""
+        """Position as the SDK expects it. Raises `FixError` for a text that is not a number."""
         match self.to:
             case "earliest" | "latest":
                 return self.to
@@ -58,7 +58,7 @@ class Choice:
             raise error_of(ProblemError("malformed_request", detail), subject="reset offsets") from None
 
     def command(self, group: str) -> str:
-        """Return the command line that does the same."""
+        """Return the command line that makes the same reset."""
         to = self.value or self.to
         if self.to == "time":
             to = f"@{self.value}"
@@ -86,7 +86,7 @@ def _chosen(
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a reset changes in one partition."""
+    """Effect of a reset on one partition."""
 
     offset: ResetOffset
 
@@ -115,7 +115,7 @@ class Effect:
 async def preview(
     request: Request, access: Access, name: str, choice: Annotated[Choice, Depends(_asked)]
 ) -> HTMLResponse:
-    """Show the form, and what the chosen position would change."""
+    """Show the form, and the effect of the chosen position."""
     group = await access.admin.describe_group(name)
     topics = sorted({place.topic for place in await access.admin.group_offsets(name)})
     answer: ResetAnswer | None = None

@@ -64,7 +64,7 @@ async def download(
     offset: Offset,
     part: Literal["key", "value"],
 ) -> Response:
-    """Answer with the bytes of a key or value as a file, which a browser stores and does not show."""
+    """Answer with the bytes of a key or value as a file, which a browser saves instead of showing it."""
     one = await one_record(access.connection, name, partition, offset)
     record = one.whole()
     if record is None:

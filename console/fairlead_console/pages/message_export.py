@@ -1,4 +1,4 @@
-"""Messages as a file: the records of a search as NDJSON or as an Arrow stream, inside the budget of the search."""
+"""Messages as a file: the records of a search as NDJSON or as an Arrow stream, within the budget of the search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter()
 RECORDS_MAX: Final = 1_000_000
 SECONDS_MAX: Final = 600
 CHUNK_RECORDS: Final = 1000
-"""Records that become text in one step, in a thread: other requests wait for a step only in part."""
+"""Number of records that are converted to text in one step, in a thread, so that other requests wait less."""
 MEDIA_TYPES: Final = {"ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
 
 
@@ -114,7 +114,7 @@ class _Chunks(io.RawIOBase):
         self._parts: list[bytes] = []
 
     def writable(self) -> bool:
-        """Return that the file can be written."""
+        """Return True, since the file can be written."""
         return True
 
     def write(self, data: bytes) -> int:  # type: ignore[override]

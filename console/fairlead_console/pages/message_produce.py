@@ -36,7 +36,7 @@ _EMPTY = {"key": "", "value": "", "headers": "", "partition": "", "null": ""}
 
 @router.get("/topics/{name}/produce")
 async def show(request: Request, access: Access, name: str) -> HTMLResponse:
-    """Show the forms of a record and of a file."""
+    """Show the forms for a record and for a file."""
     return await _form(request, access, name, _EMPTY)
 
 
@@ -125,7 +125,7 @@ def _command(
     words = ["fairlead", "produce", topic]
     text = "" if value is None else value.decode()
     if value is None:
-        # A format without a value writes null.
+        # With a format that has no value, the command writes null.
         words += ["-f", "%k"]
         source = shlex.join(["printf", "%s\\n", key])
     elif "\n" in text or not text:

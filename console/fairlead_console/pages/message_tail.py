@@ -83,7 +83,7 @@ def _check(query: MessageQuery, partitions: int) -> None:
 async def _events(
     tail: Tail, query: MessageQuery, renderer: Renderer, open_tails: set[Tail]
 ) -> AsyncIterator[str]:
-    """Yield one event per second: the rows as HTML, and how many records the topic got."""
+    """Yield one event per second: the rows as HTML, and the number of records that the topic received."""
     open_tails.add(tail)
     try:
         async with aclosing(tail.samples()) as samples:

@@ -1,4 +1,4 @@
-"""Messages of a topic: browse from the newest, the oldest, an offset or a time, and search inside a budget of bytes.
+"""Messages of a topic: browse from the newest, the oldest, an offset or a time, and search within a budget of bytes.
 
 A request searches for about a second, and its answer has the records found so far with the address at which the search
 continues. `static/messages.js` follows this address until the search ends or the reader stops it; without a script, the
@@ -37,7 +37,7 @@ SECONDS_MAX: Final = 30
 
 @router.get("/topics/{name}/messages")
 async def show(request: Request, access: Access, _: ShownRecords, name: str) -> HTMLResponse:
-    """Show the messages that the address asks for."""
+    """Show the messages that the parameters in the address select."""
     query = message_query(name, request.query_params)
     partitions = (await access.admin.describe_topic(name)).partitions
     found, error = None, ""
@@ -83,7 +83,7 @@ def _no_results(query: MessageQuery) -> dict[str, Any]:
 
 
 def _results(query: MessageQuery, found: FoundPage) -> dict[str, Any]:
-    """Return the values of the results: records, sums over all parts of the search, and addresses that go on."""
+    """Return the values for the template: records, sums over all parts of the search, and addresses to continue at."""
     progress = found.progress
     nbytes = query.nbytes + progress.nbytes
     seen = int(query["seen"] or 0) + progress.records

@@ -1,4 +1,4 @@
-"""The overview: is the cluster healthy, what is to be done, how much is read and written."""
+"""The overview: the health of the cluster, the actions to take, and how much is read and written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead_console.page import page
 
 router = APIRouter()
 LARGEST: Final = 8
-"""Number of topics and groups in the lists of the busiest."""
+"""Number of entries in the lists of the busiest topics and groups."""
 
 
 @router.get("/")
@@ -39,7 +39,7 @@ async def show(request: Request, access: Access) -> HTMLResponse:
 
 
 def _advice(picture: Picture) -> list[tuple[str, str]]:
-    """Return what is wrong and what to do, the most urgent first, as pairs of a sentence and a command."""
+    """Return the problems of the cluster, the most urgent first, as pairs of a sentence and a command."""
     health = picture.health
     found = []
     if health.controller is None:

@@ -121,7 +121,7 @@ async def delete(
     topic_id: Annotated[str, Form()],
     typed: Annotated[str, Form()],
 ) -> RedirectResponse:
-    """Delete a topic whose name was typed."""
+    """Delete a topic after the user has typed its name."""
     check_typed(typed, name)
     await access.admin.delete_topic(name, topic_id=topic_id)
     await access.observer.refresh()

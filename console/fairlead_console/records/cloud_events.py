@@ -17,14 +17,14 @@ _REQUIRED: Final = ("specversion", "id", "source", "type")
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
-    """Attributes of an event, the required ones first, and its data."""
+    """Attributes of an event, required attributes first, and its data."""
 
     attributes: list[tuple[str, bytes]]
     data: bytes | None
 
 
 def cloud_event(headers: Iterable[tuple[str, bytes | None]], value: bytes | None) -> CloudEvent | None:
-    """Return the event of a record; None if the record is not one."""
+    """Return the event of a record; None if the record is not an event."""
     found = {name.lower(): text for name, text in headers if text is not None}
     attributes = {name.removeprefix(PREFIX): text for name, text in found.items() if name.startswith(PREFIX)}
     media_type = found.get("content-type")

@@ -1,8 +1,8 @@
-"""Contents of records as people read them: text whose special characters are visible, and hexadecimal lines. Pure.
+"""Contents of records in readable form: text whose special characters are visible, and hexadecimal lines. Pure.
 
 Records are written by programs that the reader does not know. A character that a browser would not show as itself, or
 that changes how its neighbours are shown, becomes a mark with its name: control characters, marks of direction, spaces
-without width, heaps of accents, and bytes that are not UTF-8. Templates escape everything else.
+without width, stacked accents, and bytes that are not UTF-8. Templates escape everything else.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SPECIAL: Final = re.compile(
     "\udc80-\udcff"  # bytes that are not UTF-8, as surrogates
     "\ue000-\uf8ff\U000f0000-\U0010ffff"  # private use
     "]+"
-    f"|(?<=[{_ACCENTS}]{{4}})[{_ACCENTS}]+"  # heaps of accents, which cover other lines
+    f"|(?<=[{_ACCENTS}]{{4}})[{_ACCENTS}]+"  # stacked accents, which cover other lines
 )
 _NAMES: Final = {"\x00": "NUL", "\r": "CR", "\x1b": "ESC", "\x7f": "DEL", "\ufeff": "BOM"}
 _MARKED_MAX: Final = 64
-"""Special characters that one mark names."""
+"""Maximum number of special characters that one mark names."""
 ROW_BYTES: Final = 16
 
 

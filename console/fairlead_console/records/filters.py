@@ -1,7 +1,8 @@
-"""Filters of records: which rows of a batch a page asks for. Pure.
+"""Filters of records, which select the rows of a batch that a page shows. Pure.
 
-A filter works on the columns of a batch. Regular expressions are RE2, whose time grows with the length of the text
-only. Of a JSON path, a pattern that every matching document contains selects the few documents that are decoded.
+A filter works on the columns of a batch. Regular expressions are RE2, whose running time depends only on the length of
+the text. For a JSON path, only the few documents that match a pattern are decoded; every document that matches the path
+also matches the pattern.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """What records must have: this key, and a text, pattern or JSON path in a field."""
+    """Conditions for records: this key, and a text, pattern or JSON path in a field."""
 
     key: bytes | None = None
     """Whole key; None accepts every key."""
@@ -41,15 +42,15 @@ class RecordFilter:
 
     @property
     def accepts_all(self) -> bool:
-        """Whether no record is left out."""
+        """Whether the filter accepts every record."""
         return self.key is None and not self.text
 
     def compiled(self) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Return the function that leaves out the rows of a batch that do not fit. Raises `FilterError`."""
+        """Return the function that removes the rows of a batch that do not match. Raises `FilterError`."""
         key, tests = self.key, _tests(self.field, self.kind, self.text)
 
         def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-            """Return the rows that fit; the second condition looks only at rows that fit the first one."""
+            """Return the rows that match both conditions; only rows that match the first are tested for the second."""
             if key is not None:
                 batch = _rows(batch, pc.equal(batch.column("key"), pa.scalar(key, batch.column("key").type)))
             if tests is not None and batch.num_rows:
@@ -66,7 +67,7 @@ def _rows(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
 
 
 def _known(mask: Mask) -> Mask:
-    """Return a mask in which a null does not fit."""
+    """Return a mask in which nulls count as not matching."""
     return cast("Mask", pc.fill_null(mask, pa.scalar(False)))
 
 
@@ -79,7 +80,7 @@ def _tests(field: Field, kind: Match, text: str) -> Callable[[pa.RecordBatch], M
     columns = ("key", "value", "headers") if field == "any" else (field,)
 
     def fits(batch: pa.RecordBatch) -> Mask:
-        """Return whether one of the columns fits."""
+        """Return whether one of the columns matches, for each row."""
         masks = [
             _in_headers(cast("pa.ListArray[Any]", batch.column(name)), test)
             if name == "headers"
@@ -110,7 +111,7 @@ def _text_test(kind: Match, text: str) -> Callable[[Column], Mask]:
 
 
 def _in_headers(column: pa.ListArray[Any], test: Callable[[Column], Mask]) -> Mask:
-    """Return for each record whether the name or the value of one of its headers fits."""
+    """Return for each record whether the name or the value of one of its headers matches."""
     found = np.zeros(len(column), dtype=bool)
     if column.null_count < len(column):
         entries = cast("pa.StructArray", pc.list_flatten(column))
@@ -134,7 +135,7 @@ def _path_test(field: Field, text: str) -> Callable[[pa.RecordBatch], Mask]:
 
 
 def _at_path(column: Column, path: JsonPath) -> Mask:
-    """Return for each document whether it fits; only documents that contain the pattern are decoded."""
+    """Return for each document whether it matches; only documents that contain the pattern are decoded."""
     found = np.zeros(len(column), dtype=bool)
     pattern = path.pattern()
     is_likely = pc.match_substring_regex(column, pattern) if pattern else pc.is_valid(column)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fairlead_console.records.scan import Positions, Progress, Rows, Scan, ScanRange
 
 EXCERPT_BYTES: Final = 4096
-"""Bytes of a key or value that a list shows."""
+"""Number of bytes of a key or value that a list shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Excerpt:
 
     data: bytes
     size: int
-    """Bytes of the whole."""
+    """Size of the whole in bytes."""
 
     @property
     def is_cut(self) -> bool:
@@ -56,7 +56,7 @@ async def found_page(scan: Scan, scan_range: ScanRange, records_max: int) -> Fou
     by_partition: dict[int, list[FoundRecord]] = {}
     async for rows in scan.rows():
         kept = by_partition.setdefault(rows.partition, [])
-        # One record more than the page shows is the position of the next page.
+        # The first record beyond the page gives the position of the next page.
         kept += found_records(rows, records_max + 1 - len(kept))
     return _page(by_partition.values(), scan.progress, scan_range, records_max)
 
@@ -104,7 +104,7 @@ def _excerpt_of(data: bytes | None, excerpt_bytes: int) -> Excerpt | None:
 def _page(
     lists: Iterable[list[FoundRecord]], progress: Progress, scan_range: ScanRange, records_max: int
 ) -> FoundPage:
-    """Merge the lists by time, each in its own order, and move positions back to the first record left out."""
+    """Merge the lists by time, keeping the order of each list, and move positions back to the first record left out."""
     lists = list(lists)
     newest_first = scan_range.is_backward
     merged = heapq.merge(*lists, key=attrgetter("timestamp_us"), reverse=newest_first)

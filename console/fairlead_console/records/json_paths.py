@@ -1,7 +1,7 @@
 """JSON paths of filters, such as `$.customer.id` or `$.total >= 100`: pure.
 
 A path is a subset of RFC 9535: members, indexes and `*`, followed by an optional comparison with a JSON value. The
-subset has no expression whose time grows with more than the size of the document.
+time to evaluate a path depends only on the size of the document.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class JsonPathError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path with its comparison; without a sign, the value must exist."""
+    """A path with its comparison; without a comparison sign, the value only has to exist."""
 
     steps: tuple[Step, ...]
     sign: str = ""
@@ -64,9 +64,9 @@ class JsonPath:
         return any(self._accepts(found) for found in _at(document, self.steps))
 
     def pattern(self) -> str:
-        """Return an RE2 pattern that every matching document contains, so that few documents are decoded.
+        """Return an RE2 pattern that every matching document contains, so that few documents need to be decoded.
 
-        A document with a backslash always fits, because escapes can write a name in another way.
+        A document with a backslash always matches, because escapes can write a name in different ways.
         """
         name = next((step for step in reversed(self.steps) if isinstance(step, str)), None)
         if name is None or not _PLAIN.fullmatch(name):

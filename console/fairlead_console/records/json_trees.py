@@ -13,11 +13,11 @@ from typing import Final, Literal, TypeAlias
 from fairlead_console.records.contents import Run, runs_of_text
 
 BYTES_MAX: Final = 1024 * 1024
-"""Size of a document that is shown as a tree."""
+"""Maximum size of a document that is shown as a tree."""
 NODES_MAX: Final = 2000
 DEPTH_MAX: Final = 30
 OPEN_DEPTH: Final = 2
-"""Levels that are open when a page is shown."""
+"""Number of levels that are open when a page is shown."""
 
 Kind: TypeAlias = Literal["object", "array", "string", "number", "word", "more"]
 

@@ -13,7 +13,7 @@ from fairlead_console.records.found import FoundRecord, found_records
 from fairlead_console.records.scan import Rows
 
 SHOWN_BYTES: Final = 64 * 1024
-"""Bytes of a key or value that the page of a record shows."""
+"""Number of bytes of a key or value that the page of a record shows."""
 WHOLE_BYTES: Final = 2**31 - 1
 
 

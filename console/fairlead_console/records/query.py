@@ -15,7 +15,7 @@ from fairlead_console.records.views import View
 
 COUNTS: Final = (20, 50, 100, 500)
 RATES: Final = (5, 20, 50)
-"""Records per second that a live tail shows at most."""
+"""Maximum number of records per second that a live tail shows."""
 BUDGETS_MIB: Final = (16, 64, 256, 1024, 4096, 16384, 65536)
 OFFSET_MAX: Final = 2**63 - 1
 _POSITIONS: Final = re.compile(r"[0-9]{1,9}-[0-9]{1,19}(?:\.[0-9]{1,9}-[0-9]{1,19})*")
@@ -39,8 +39,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "found": "0",
     "patience": "1",
 }
-"""Parameters and their defaults. The last five continue a search: `positions` are where it stopped, `nbytes`, `seen`
-and `found` are sums of its parts, and `patience` is the time of one part in seconds."""
+"""Parameters and their defaults. The last five continue a search: `positions` is where it stopped, `nbytes`, `seen`
+and `found` are sums over its parts, and `patience` is the time for one part in seconds."""
 CONTINUING: Final = ("positions", "nbytes", "seen", "found", "patience")
 
 
@@ -71,7 +71,7 @@ class MessageQuery:
 
     @property
     def is_continued(self) -> bool:
-        """Whether an earlier part of this search has stopped where this one begins."""
+        """Whether this search continues an earlier part of the same search."""
         return bool(self["positions"])
 
     @property
@@ -91,7 +91,7 @@ class MessageQuery:
 
     @property
     def scan_range(self) -> ScanRange:
-        """Records that the search looks at. Raises `QueryError`."""
+        """Range of records that the search reads. Raises `QueryError`."""
         start: Start = _one_of("start", self["start"], get_args(Start))
         offset, time = 0, None
         if start == "offset":
@@ -134,22 +134,22 @@ class MessageQuery:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that earlier parts of the search have read. Raises `QueryError`."""
+        """Number of bytes that earlier parts of the search have read. Raises `QueryError`."""
         return _number("nbytes", self["nbytes"], OFFSET_MAX)
 
     @property
     def nbytes_left(self) -> int:
-        """Bytes that the search may still read. Raises `QueryError`."""
+        """Number of bytes that the search may still read. Raises `QueryError`."""
         return max(1, self.budget_mib * MIB - self.nbytes)
 
     @property
     def next_budget_mib(self) -> int | None:
-        """Next larger budget, None if there is none."""
+        """Next larger budget; None if this is the largest."""
         return next((each for each in BUDGETS_MIB if each > self.budget_mib), None)
 
 
 def message_query(topic: str, parameters: Mapping[str, str]) -> MessageQuery:
-    """Return the search of an address; unknown parameters are left out."""
+    """Return the search that an address describes; unknown parameters are ignored."""
     return MessageQuery(
         topic,
         {

@@ -20,22 +20,22 @@ from fairlead_console.records.scan import MIB, Rows, ScanRange
 
 SAMPLE_SECONDS: Final = 1.0
 SAMPLE_BYTES: Final = 4 * MIB
-"""Stored bytes that a sample with a filter looks at."""
+"""Number of stored bytes that a sample with a filter reads."""
 PREFETCH_BYTES: Final = MIB
 RECORD_BYTES: Final = 1024
-"""Assumed size of a record before the first one was read."""
+"""Assumed size of a record until the first record has been read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Records that a second of a tail shows, and how many others the topic got."""
+    """Records that a tail shows for one second, and the number of records that the topic received."""
 
     records: list[FoundRecord]
-    """Records in the order of time."""
+    """Records in order of time."""
     arrived: int
-    """Offsets since the sample before."""
+    """Number of offsets since the previous sample."""
     read: int
-    """Offsets that this sample has read."""
+    """Number of offsets that this sample has read."""
 
 
 class Tail:
@@ -90,11 +90,11 @@ class Tail:
 
     @property
     def _offsets_max(self) -> int:
-        """Number of offsets that a sample reads: what it shows, or with a filter what its bytes allow."""
+        """Number of offsets that a sample reads: the records shown or, with a filter, as many as its bytes allow."""
         return self._records_max if self._is_unfiltered else max(1, int(SAMPLE_BYTES / self._record_bytes))
 
     def _next_places(self, grown: list[TopicPartition]) -> list[TopicPartition]:
-        """Return as many partitions as the sample has records, in turns."""
+        """Return at most as many partitions as the sample has records, in rotation."""
         if len(grown) <= self._records_max:
             return grown
         self._turn = (self._turn + self._records_max) % len(grown)

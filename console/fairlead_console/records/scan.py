@@ -1,8 +1,8 @@
-"""Searches a range of a topic for records, forward or backward, inside a budget of bytes and of time.
+"""Searches a range of a topic for records, forward or backward, within a budget of bytes and time.
 
-A scan reads with a consumer of the SDK and filters whole batches. It ends when the budget or the time is used, when
-enough records are found, or at the end of the range, and has the positions from which another scan continues. A scan
-keeps nothing between requests, so that a search stops when its page is left.
+A scan reads with a consumer of the SDK and filters whole batches. A scan ends when the budget or the time is used up,
+when enough records are found, or at the end of the range, and reports the positions from which another scan continues.
+A scan keeps nothing between requests, so that a search stops when its page is left.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fairlead_console.records.filters import RecordFilter
 MIB: Final = 1024 * 1024
 PREFETCH_BYTES: Final = 16 * MIB
 WINDOW_BYTES: Final = 48 * MIB
-"""Bytes that a backward scan reads at a time."""
+"""Number of bytes that a backward scan reads at a time."""
 WINDOW_GROWTH: Final = 8
-"""Factor by which the next window may be larger, because earlier records may be larger than they were expected."""
+"""Maximum factor by which the next window is larger, because earlier records may be larger than expected."""
 TURN_SECONDS: Final = 0.02
-"""Time after which a scan lets other requests of the console work."""
+"""Time after which a scan yields to other requests of the console."""
 
 Start: TypeAlias = Literal["newest", "oldest", "offset", "time"]
 End: TypeAlias = Literal["found", "budget", "time", "end"]
@@ -38,7 +38,7 @@ Positions: TypeAlias = dict[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRange:
-    """Records that a scan looks at."""
+    """Range of records that a scan reads."""
 
     topic: str
     partition: int | None = None
@@ -62,11 +62,11 @@ class ScanLimits:
     """Limits of a scan."""
 
     records: int
-    """Records to find."""
+    """Number of records to find."""
     nbytes: int
-    """Stored bytes to read."""
+    """Number of stored bytes to read."""
     seconds: float
-    """Time to read."""
+    """Time for the scan in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class Progress:
     positions: Positions = field(default_factory=dict)
     nbytes: int = 0
     records: int = 0
-    """Offsets that were passed."""
+    """Number of offsets that the scan has passed."""
     left: int = 0
-    """Offsets that were not passed yet."""
+    """Number of offsets that the scan has not passed yet."""
     found: int = 0
     end: End = "end"
 
 
 class Scan:
-    """One scan, whose batches are taken with `rows`; `progress` is complete when they are taken."""
+    """One scan, whose batches are taken with `rows`; `progress` is complete when all batches are taken."""
 
     def __init__(
         self, connection: Connection, scan_range: ScanRange, wanted: RecordFilter, limits: ScanLimits
@@ -113,7 +113,7 @@ class Scan:
         self.progress = Progress()
 
     async def rows(self) -> AsyncIterator[Rows]:
-        """Yield what the scan finds, batch by batch. Raises the errors of the SDK."""
+        """Yield the records that the scan finds, batch by batch. Raises the errors of the SDK."""
         async with self._consumer as consumer:
             first, ends = await self._bounds(consumer)
             reading = self._backward(first, ends) if self._range.is_backward else self._forward(first, ends)
@@ -211,7 +211,7 @@ class Scan:
     async def _window(
         self, starts: Mapping[int, int], stops: Mapping[int, int]
     ) -> AsyncGenerator[Rows, None]:
-        """Read from each partition the offsets of the window, and yield what fits; empty batches are yielded too."""
+        """Read the window's offsets from each partition, and yield the matching rows, including empty batches."""
         consumer, topic, progress = self._consumer, self._range.topic, self.progress
         until = {}
         for partition, stop in stops.items():
@@ -231,7 +231,7 @@ class Scan:
                 turn_ends = clock.monotonic() + TURN_SECONDS
 
     def _is_over(self) -> bool:
-        """Note whether the budget of bytes or the time is used."""
+        """Return whether the budget of bytes or the time is used up, and record which."""
         if self.progress.nbytes >= self._limits.nbytes:
             self.progress.end = "budget"
         elif clock.monotonic() >= self._ends_at:

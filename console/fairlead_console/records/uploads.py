@@ -25,7 +25,7 @@ class UploadError(ValueError):
 
 
 def headers_of_lines(text: str) -> list[tuple[str, bytes | None]]:
-    """Return the headers of lines like `name: value`. Raises `UploadError`."""
+    """Return the headers in lines such as `name: value`. Raises `UploadError`."""
     found: list[tuple[str, bytes | None]] = []
     for line in text.splitlines():
         if not line.strip():

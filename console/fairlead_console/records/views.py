@@ -1,4 +1,4 @@
-"""What a page shows of a key, a value or a header: a folded tree, text, hexadecimal lines, or a CloudEvent. Pure."""
+"""View of a key, a value or a header on a page: a folded tree, text, hexadecimal lines, or a CloudEvent. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VIEWS: Final = {
     "event": "CloudEvent",
 }
 LINE_BYTES: Final = 300
-"""Bytes of a value that a line of a list shows."""
+"""Number of bytes of a value that one line of a list shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Shown:
     text: list[Run] = field(default_factory=list)
     hexadecimal: str = ""
     note: str = ""
-    """Why nothing or something else than the chosen view is shown."""
+    """Reason why nothing, or a different view than the chosen one, is shown."""
     attributes: list[tuple[str, list[Run]]] = field(default_factory=list)
     """Attributes of a CloudEvent."""
 
@@ -64,7 +64,7 @@ def headers_of(record: FoundRecord) -> list[tuple[str, bytes | None]]:
 
 
 def shown(excerpt: Excerpt | None, headers: Iterable[tuple[str, bytes | None]], view: View) -> Shown:
-    """Return contents in a view; contents that do not fit the view are shown as fits, with a note."""
+    """Return contents in a view; contents that do not suit the view are shown in another view, with a note."""
     if view in ("auto", "event"):
         event = cloud_event(headers, None if excerpt is None else excerpt.data)
         if event is not None:

@@ -66,7 +66,7 @@ class Facts:
     outside: Outside | None = None
     """Addresses for external clients; None if the listener is internal."""
     tls: TlsFacts | None = None
-    """Addresses of clients with TLS, if they differ from those of the other clients."""
+    """Addresses for clients with TLS, if they differ from the addresses for other clients."""
     certificates: Condition | None = None
     """Condition of the certificates; None for a Cluster without security."""
     etcd: EtcdStatus | None = None

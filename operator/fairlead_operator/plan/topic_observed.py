@@ -96,7 +96,7 @@ class LiveTopic:
 
     @property
     def replicas(self) -> int:
-        """The smallest number of replicas of any partition; a moving one counts with its smaller replica set."""
+        """The smallest number of replicas of any partition; a moving partition counts with its smaller replica set."""
         present = [min(len(each.origin), len(each.target)) for each in self.placement]
         return min(present, default=self.replication_factor)
 

@@ -41,7 +41,7 @@ class JointWrite:
         self._transactions = transactions
 
     def commit(self, name: str | None, number: int, *, is_stream: bool) -> bool:
-        """Commit all transactions; return whether they were committed, or the records of the number were already there.
+        """Commit all transactions; return False if an earlier attempt has already committed this number.
 
         `name`: name of the sequence of writes; None for a write whose repetition cannot be detected. Raises
         `ExactlyOnceError`, and the errors of the SDK.
@@ -91,7 +91,7 @@ class JointWrite:
 
 
 def number_in(metadata: str | None) -> int | None:
-    """Return the number of the last committed write; None before the first. Raises `ExactlyOnceError`."""
+    """Return the number of the last committed write; None before the first write. Raises `ExactlyOnceError`."""
     if metadata is None:
         return None
     try:

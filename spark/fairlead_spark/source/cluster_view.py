@@ -141,7 +141,7 @@ class ClusterView:
         epochs: Mapping[TopicPartition, int],
         late_in: str | None = None,
     ) -> dict[TopicPartition, PartitionOffset]:
-        """Return the offsets of positions. `late_in` is the option that an error about a too late time names."""
+        """Return the offsets of positions. `late_in` is the option that the error names if a time is too late."""
         if not asked:
             return {}
         answers = await self._connection.reads.lookup.lookup(asked, epochs)

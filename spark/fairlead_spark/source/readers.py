@@ -53,7 +53,7 @@ COMMIT_SECONDS: Final = 5.0
 Place = tuple[str, int]
 """Topic and partition, as plain values that Spark pickles."""
 PLANS_MAX: Final = 1000
-"""Number of plans whose first query a worker process remembers."""
+"""Maximum number of plans whose first query a worker process remembers."""
 EXECUTION_ID: Final = "spark.sql.execution.id"
 """Property of a task with the id of its query."""
 SEE_NEWER: Final = (

@@ -25,7 +25,7 @@ from fairlead_api.identifiers import PartitionIndex
 
 app = typer.Typer(no_args_is_help=True, help="Move partitions, elect leaders, clean logs, accept damage.")
 LOOK_SECONDS: Final = 0.2
-"""Number of seconds between two looks at rounds of cleaning."""
+"""Number of seconds between two checks of the rounds of cleaning."""
 Partition = Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Number of the partition.")]
 
 

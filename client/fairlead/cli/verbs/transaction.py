@@ -24,7 +24,7 @@ from fairlead_api.bodies.transactions import (
 PARTITIONS_AT_ONCE: Final = 20
 """Number of partitions whose leaders are asked at the same time."""
 HANGING_SECONDS: Final = 60
-"""Seconds after its timeout at which an open transaction hangs."""
+"""Seconds after its timeout from which an open transaction counts as hanging."""
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions of producers.")
 TransactionName = Annotated[
@@ -214,7 +214,7 @@ async def _open_transactions(
 
 
 def _hangs(each: PartitionTransaction) -> bool:
-    """Return whether a transaction is open for a minute longer than its timeout; one without a record should end."""
+    """Return whether a transaction is open for a minute longer than its timeout, or than the default if it has none."""
     timeout_ms = TIMEOUT_MS_DEFAULT if each.timeout_ms is None else each.timeout_ms
     return each.age_seconds > timeout_ms / 1000 + HANGING_SECONDS
 

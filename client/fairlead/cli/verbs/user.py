@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; the
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A principal with its tokens and the ACLs that name it, without ACLs of patterns."""
+    """A principal with its tokens and the ACLs that name it, without ACLs for patterns."""
 
     name: str
     token_ids: list[str]

@@ -99,7 +99,7 @@ def mode_change(cluster: Cluster, answer: BrokersAnswer | None, roll: RollPlan) 
     """Return the change of the cluster's security mode.
 
     A stricter mode is set only after all pending restarts, when every broker knows the superusers and the issuers,
-    including the operator's own. Otherwise, the operator could lock itself out.
+    including the operator's principal and its issuer. Otherwise, the operator could lock itself out.
     """
     security = cluster.spec.security
     if security is None or answer is None or answer.feature_level < SECURITY_LEVEL:
