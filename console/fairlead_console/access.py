@@ -1,8 +1,8 @@
 """The cluster as a caller's identity sees it: the clients with which pages query and change the cluster.
 
 Pages take `Access` as a dependency and never open an Admin client themselves, so that every call has the identity of
-the caller. A caller without a session calls the cluster without a token; an open cluster knows no other callers. The
-console looks at the cluster for each identity separately, until some minutes after the last request of the identity.
+the caller. A caller without a session calls the cluster without a token; an open cluster has only such callers. The
+console queries the cluster separately for each identity, until some minutes after the last request of the identity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETRY_TIMEOUT: Final = "5s"
 IDLE_SECONDS: Final = 300.0
 """Time after the last request of an identity, after which the console forgets the identity."""
 IDENTITIES_MAX: Final = 100
-"""Maximum number of identities at a time; the one with the oldest request is forgotten first."""
+"""Maximum number of identities at a time; the identity with the oldest request is forgotten first."""
 ANONYMOUS: Final = ""
 
 
@@ -59,7 +59,7 @@ class _Identity:
 
 
 class AccessPool:
-    """The accesses of all identities, opened with `async with`."""
+    """The access of each identity, opened with `async with`."""
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self._settings = settings
@@ -119,7 +119,7 @@ class AccessPool:
 
 
 async def _observe(admin: Admin, observer: Observer) -> None:
-    """Look at the cluster until the identity is forgotten, and close its client."""
+    """Query the cluster repeatedly until the identity is forgotten, then close its client."""
     try:
         await observer.run()
     finally:

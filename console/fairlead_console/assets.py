@@ -41,7 +41,7 @@ class Assets:
 
     @property
     def compressed_bytes(self) -> int:
-        """Size of all scripts and styles together as browsers receive them."""
+        """Total size of the scripts and styles, as sent to browsers."""
         return sum(len(each.compressed) for each in self._files.values())
 
     def address(self, name: str) -> str:

@@ -114,9 +114,9 @@ def _guarded(request: Request, csrf_token: Annotated[str, Form()] = "") -> None:
 
 
 OwnForm = Annotated[None, Depends(_own_form)]
-"""Dependency of handlers of forms that change nothing in the cluster."""
+"""Dependency of handlers of forms that do not change the cluster."""
 Change = Annotated[None, Depends(_guarded)]
-"""Dependency of every handler that changes something."""
+"""Dependency of every handler that changes the cluster."""
 
 
 def done(request: Request, path: str, sentence: str, command: str) -> RedirectResponse:

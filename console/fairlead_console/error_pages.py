@@ -46,7 +46,7 @@ async def _sdk_error(request: Request, error: Exception) -> HTMLResponse:
 
 
 async def _sign_in(request: Request, error: Exception) -> Response:
-    """Go to the sign-in, and from there back to the page; parts of a page load the page again."""
+    """Redirect to the sign-in, which returns to the page; a request for a part of a page reloads the whole page."""
     if "hx-request" in request.headers or "x-part" in request.headers:
         return Response(str(error), 401, {"HX-Refresh": "true"})
     is_page = request.method == "GET"

@@ -1,4 +1,4 @@
-"""Lists with search, order and pages: the words of a search, and the addresses of the same list in another order."""
+"""Lists with search, order and pages: the words of a search, and the addresses of the list in a different order."""
 
 from __future__ import annotations
 

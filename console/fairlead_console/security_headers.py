@@ -1,4 +1,4 @@
-"""Headers that every answer of the console has: they limit what a browser does with the answer.
+"""Headers of every answer of the console, which limit what a browser does with the answer.
 
 The policy allows only scripts and styles from the console's own addresses, no inline scripts or styles, no other
 server, no frame around the console, and only forms that are sent to the console.

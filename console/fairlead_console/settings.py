@@ -30,12 +30,12 @@ class ConsoleSettings:
     read_only: bool = False
     """Whether every change is refused."""
     hidden_records: Sequence[str] = ()
-    """Patterns of topics whose records are not shown, such as `payroll.*`."""
+    """Patterns of topics whose records are hidden, such as `payroll.*`."""
     public_url: str | None = None
-    """Address under which browsers reach the console, if a proxy is between them."""
+    """Address at which browsers reach the console through a proxy."""
 
     def hides_records(self, topic: str) -> bool:
-        """Return whether the records of a topic are not shown."""
+        """Return whether the records of a topic are hidden."""
         return any(fnmatchcase(topic, pattern) for pattern in self.hidden_records)
 
 
@@ -49,7 +49,7 @@ def listen_address(listen: str) -> tuple[str, int]:
 
 
 def checked_public_url(text: str | None) -> str | None:
-    """Return the address without a slash at its end. Raises `SettingsError`."""
+    """Return the address without a trailing slash. Raises `SettingsError`."""
     if text is None:
         return None
     parts = urlsplit(text)
@@ -60,7 +60,7 @@ def checked_public_url(text: str | None) -> str | None:
 
 
 def secret_of_file(option: str, path: Path | None, bytes_min: int) -> bytes | None:
-    """Return the contents of a file without white space around them, None without a file. Raises `SettingsError`."""
+    """Return a file's contents without surrounding white space; None if no file is given. Raises `SettingsError`."""
     if path is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """Sign-in through an OIDC issuer: the authorization code flow with PKCE.
 
-The console does not verify the issuer's tokens. The cluster does, with every call.
+The console does not verify the issuer's tokens: the cluster verifies the token of every call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _VERIFIER_BYTES: Final = 48
 
 
 class OidcError(Exception):
-    """The issuer cannot be used or has refused the sign-in; the message says why."""
+    """The issuer cannot be used or has refused the sign-in; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class OidcClient:
     forward: Literal["id", "access"] = "id"
     """Token of the issuer's answer that is forwarded to the cluster."""
     ca_file: Path | None = None
-    """PEM file with the authority of the issuer's certificate."""
+    """PEM file with the authority that signed the issuer's certificate."""
 
 
 class _Discovered(msgspec.Struct, frozen=True):
@@ -64,7 +64,7 @@ class _TokenAnswer(msgspec.Struct, frozen=True):
 
 
 class OidcIssuer:
-    """Conversations with the issuer."""
+    """Requests to the issuer."""
 
     def __init__(self, client: OidcClient) -> None:
         self._client = client
@@ -73,11 +73,11 @@ class OidcIssuer:
 
     @property
     def host(self) -> str:
-        """Name of the issuer as people know it."""
+        """Host name of the issuer, for display."""
         return urlsplit(self._client.issuer).netloc
 
     async def begin(self, redirect_uri: str, next_path: str) -> tuple[str, Flow]:
-        """Return the address at the issuer to which the browser goes, and what the browser must remember."""
+        """Return the issuer's address for the browser, and the state of the sign-in, which the browser must store."""
         found = await self._discover()
         flow = Flow(
             state=secrets.token_urlsafe(_VERIFIER_BYTES),
@@ -98,7 +98,7 @@ class OidcIssuer:
         return uri, flow
 
     async def token_of(self, code: str, verifier: str, redirect_uri: str) -> str:
-        """Exchange the code that the browser has brought for a token. Raises `OidcError`."""
+        """Exchange the code in the browser's request for a token. Raises `OidcError`."""
         found, client = await self._discover(), self._client
         fields = {"redirect_uri": redirect_uri, "code_verifier": verifier}
         if client.client_secret is None:

@@ -1,7 +1,7 @@
 """Sessions of signed-in callers: encrypted cookies, which scripts cannot read and other sites cannot send.
 
-A cookie contains the caller's token, so that the console stores nothing. AES-GCM encrypts and authenticates it. The key
-is random for each start of the console, or comes from a file that several consoles share.
+A cookie contains the caller's token, so that the console stores nothing. AES-GCM encrypts and authenticates the cookie.
+The key is random for each start of the console, or comes from a file that several consoles share.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fairlead import clock
 
 T = TypeVar("T")
 SESSION_SECONDS: Final = 12 * 3600
-"""Longest time of a session; it ends earlier with its token."""
+"""Maximum duration of a session; a session ends earlier if its token expires."""
 FLOW_SECONDS: Final = 600
-"""Time that a sign-in at an issuer may take."""
+"""Maximum duration of a sign-in at an issuer."""
 PIECE_LETTERS: Final = 3800
-"""Part of a session that fits into one cookie; browsers drop cookies above 4,096 bytes."""
+"""Maximum size of the piece of a session in one cookie, since browsers drop cookies above 4,096 bytes."""
 PIECES_MAX: Final = 4
 _NONCE_BYTES: Final = 12
 _ID_BYTES: Final = 16
@@ -45,7 +45,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in at an issuer that has begun."""
+    """A sign-in at an issuer that is in progress."""
 
     state: str
     verifier: str
@@ -54,7 +54,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionTooLarge(ValueError):
-    """The token does not fit into cookies."""
+    """The token is too large for the cookies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Sessions:
     def begin(
         self, token: str, principal: str, via: Literal["token", "oidc"], token_expires_at: str | None
     ) -> Session:
-        """Return a new session, with an id that no earlier cookie of the browser knows."""
+        """Return a new session, whose id is in no earlier cookie of the browser."""
         expires_at = clock.now_ns() / 1e9 + SESSION_SECONDS
         if token_expires_at is not None:
             expires_at = min(expires_at, datetime.fromisoformat(token_expires_at).timestamp())
@@ -86,7 +86,7 @@ class Sessions:
         return Session(id=session_id, token=token, principal=principal, via=via, expires_at=expires_at)
 
     def of(self, request: Request) -> Session | None:
-        """Return the session of a request, None without one and after its end."""
+        """Return the session of a request; None if there is no session or the session has ended."""
         return self._read(request, _SESSION, Session)
 
     def set(self, request: Request, response: Response, session: Session) -> None:
@@ -98,11 +98,11 @@ class Sessions:
         _delete(request, response, _SESSION, 0)
 
     def begin_flow(self, request: Request, response: Response, flow: Flow) -> None:
-        """Remember a sign-in at an issuer in the browser."""
+        """Store a sign-in at an issuer in the browser."""
         self._write(request, response, _FLOW, flow, FLOW_SECONDS)
 
     def end_flow(self, request: Request, response: Response) -> Flow | None:
-        """Return the sign-in that the browser has begun, and remove it."""
+        """Return the sign-in that the browser has stored, and remove it."""
         _delete(request, response, _FLOW, 0)
         return self._read(request, _FLOW, Flow)
 
@@ -145,7 +145,7 @@ class Sessions:
 
 
 def _name(request: Request, cookie: _Cookie, number: int) -> str:
-    """Return the name of a piece; with https, the prefix forbids other hosts of the domain to set the cookie."""
+    """Return the name of a piece; with https, the prefix prevents other hosts of the domain from setting the cookie."""
     prefix = "__Host-" if request.url.scheme == "https" else ""
     return f"{prefix}{cookie.name}{number or ''}"
 

@@ -1,8 +1,8 @@
-"""ASGI middleware before all pages: the session of the request, and the hosts under which the console answers.
+"""ASGI middleware before all pages: the session of each request, and the host names under which the console answers.
 
-A name of another site that suddenly resolves to the address of the console would let the pages of that site read the
-console (DNS rebinding). A console on a loopback address therefore answers only under loopback names, and every console
-under its public address.
+If the name of another site resolved to the address of the console, the pages of that site could read the console (DNS
+rebinding). A console on a loopback address therefore answers only under loopback names, and every console under its
+public address.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class SignedIn:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or an IP address means this machine."""
+    """Return whether a host name or an IP address refers to this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -68,7 +68,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_private(request: Request) -> bool:
-    """Return whether a token may be sent in a form: over https, or on this machine."""
+    """Return whether a token may be sent in a form, which requires https or a browser on this machine."""
     return request.url.scheme == "https" or is_loopback(request.url.hostname or "")
 
 

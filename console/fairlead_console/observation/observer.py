@@ -48,7 +48,7 @@ class Observer:
         self._descriptions: Mapping[str, TopicDescription] = {}
         self._described_at = float("-inf")
         self.trouble: FairleadError | None = None
-        """Error of the newest round, None if the cluster has answered."""
+        """Error of the newest round; None if the cluster has answered."""
         self.rates = History()
         """Records per second by topic; the empty name has the rate of all topics together."""
         self.lags = History()
@@ -63,7 +63,7 @@ class Observer:
             try:
                 await self._round(described=False)
             except UnauthenticatedError:
-                # Each refused call is a line of the cluster's audit log.
+                # Each refused call adds a line to the cluster's audit log.
                 pause = REFUSED_SECONDS
             except FairleadError:
                 pass
@@ -155,7 +155,7 @@ class Observer:
 
 
 async def _permitted(asked: Awaitable[list[T]]) -> list[T]:
-    """Return the answer of a call, empty if the caller may not make it."""
+    """Return the answer to a call; empty if the caller may not make the call."""
     try:
         return await asked
     except ForbiddenError:

@@ -87,7 +87,7 @@ class Picture:
     """Wall time in seconds since 1970."""
     versions: Versions
     caller: WhoAmI
-    """Identity with which the console has asked."""
+    """Identity with which the console has queried the cluster."""
     metadata: Metadata
     brokers: list[BrokerDescription]
     """Brokers of the cluster; empty if the caller may not see them."""

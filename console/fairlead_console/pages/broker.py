@@ -97,7 +97,7 @@ async def _broker_page(
     picture = await access.observer.picture()
     found = next((each for each in picture.brokers if each.id == broker), None)
     if found is None:
-        await access.admin.brokers()  # raises the reason if the caller may not see brokers
+        await access.admin.brokers()  # raises the error if the caller may not list brokers
         raise HTTPException(404)
     config = await access.admin.broker_config(broker)
     return await page(

@@ -20,7 +20,7 @@ async def show(request: Request, access: Access) -> HTMLResponse:
     """Show every broker, and every move in progress."""
     picture = await access.observer.picture()
     if not picture.brokers:
-        await access.admin.brokers()  # raises the reason
+        await access.admin.brokers()  # raises the error
     return await page(
         request,
         "brokers/brokers.html",

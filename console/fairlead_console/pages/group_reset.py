@@ -102,7 +102,7 @@ class Effect:
 
     @property
     def problem(self) -> str:
-        """Reason why the offset stays unchanged, empty if there is none."""
+        """Reason why the offset stays unchanged; empty if it changes."""
         return "" if self.offset.problem is UNSET else str(self.offset.problem.get("detail", ""))
 
     @property

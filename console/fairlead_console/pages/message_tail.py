@@ -1,7 +1,7 @@
-"""Live tail of a topic: the newest records, second by second, at most as many as a person can see.
+"""Live tail of a topic: the newest records, second by second, at most as many as a person can follow.
 
-The page opens a stream of events (`static/tail.js`), and each event has the rows of one second. The stream ends when
-the page is left, hidden or paused.
+The page opens a stream of events (`static/tail.js`), and each event contains the rows of one second. The stream ends
+when the page is left, hidden or paused.
 """
 
 from __future__ import annotations

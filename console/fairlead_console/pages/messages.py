@@ -1,8 +1,8 @@
 """Messages of a topic: browse from the newest, the oldest, an offset or a time, and search within a budget of bytes.
 
-A request searches for about a second, and its answer has the records found so far with the address at which the search
-continues. `static/messages.js` follows this address until the search ends or the reader stops it; without a script, the
-address is a link.
+A request searches for about a second, and its answer contains the records found so far and the address at which the
+search continues. `static/messages.js` follows this address until the search ends or the reader stops it; without a
+script, the address is a link.
 """
 
 from __future__ import annotations

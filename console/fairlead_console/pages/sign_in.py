@@ -80,7 +80,7 @@ async def finish(
     error: Annotated[str, Query(max_length=200)] = "",
     error_description: Annotated[str, Query(max_length=2000)] = "",
 ) -> Response:
-    """Complete the sign-in with the code that the issuer has given to the browser."""
+    """Complete the sign-in with the code that the issuer has sent through the browser."""
     issuer = _issuer(request)
     sessions: Sessions = request.app.state.sessions
     response = HTMLResponse()
@@ -94,8 +94,8 @@ async def finish(
     try:
         token = await issuer.token_of(code, flow.verifier, _redirect_uri(request))
         caller = await _caller_of(request, token)
-        # The page continues by itself: a redirect would belong to the navigation from the site of the issuer, with
-        # which browsers do not send the cookie of the session.
+        # The page refreshes to the next page: browsers treat a redirect as a navigation from the issuer's site, in
+        # which they do not send the session cookie.
         shown = await page(request, "sign_in/continue.html", title="Signed in", next_path=flow.next)
         response.body = shown.body
         response.headers["Content-Length"] = str(len(shown.body))
@@ -148,7 +148,7 @@ def _begin_session(request: Request, response: Response, token: str, caller: Who
     guard: ChangeGuard = request.app.state.change_guard
     session = sessions.begin(token, caller.principal, "oidc" if via == "oidc" else "token", caller.expires_at)
     sessions.set(request, response, session)
-    # A value that another person may have set in this browser before is worth nothing after the sign-in.
+    # After the sign-in, a value that another person may have set in this browser earlier is no longer valid.
     guard.set_cookie(request, response, guard.new_value())
 
 

@@ -21,7 +21,7 @@ Name = Annotated[str, Form(max_length=249)]
 
 @router.get("/create-topic")
 async def new(request: Request, access: Access) -> HTMLResponse:
-    """Show the form of a new topic."""
+    """Show the form for a new topic."""
     return await _form(
         request, access, {"name": "", "partitions": "6", "replication_factor": "", "config": ""}
     )

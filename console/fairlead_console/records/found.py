@@ -1,4 +1,4 @@
-"""Records that a page shows: excerpts of a few rows, merged over partitions by time."""
+"""Records that a page shows: excerpts of a few rows, merged by time over all partitions."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundPage:
-    """Records in the order of a page, and how far the scan has come."""
+    """Records in the order of a page, and the progress of the scan."""
 
     records: list[FoundRecord]
     progress: Progress
 
 
 async def found_page(scan: Scan, scan_range: ScanRange, records_max: int) -> FoundPage:
-    """Take the records of a scan; records that the page has no room for are found again by the next scan."""
+    """Collect the records of a scan; records that do not fit on the page are found again by the next scan."""
     by_partition: dict[int, list[FoundRecord]] = {}
     async for rows in scan.rows():
         kept = by_partition.setdefault(rows.partition, [])

@@ -76,7 +76,7 @@ class JsonPath:
         if self.sign == "==" and is_last and isinstance(self.value, str) and _PLAIN.fullmatch(self.value):
             text += f'\\s*"{re.escape(self.value)}"'
         elif self.sign == "==" and is_last and type(self.value) is int:
-            # The same number may have a fraction of zeros or an exponent.
+            # The same number may be written with a fraction of zeros or an exponent.
             text += f"\\s*(?:{self.value}(?:\\.0+)?\\s*[,}}]|-?[0-9]+(?:\\.[0-9]+)?[eE])"
         return f"{text}|\\\\"
 

@@ -1,7 +1,7 @@
-"""JSON documents as trees that a page folds. Pure.
+"""JSON documents as trees whose nodes can be folded. Pure.
 
-A tree keeps what a browser's or Python's objects would lose: the order of members, repeated names, and every digit of a
-number.
+A tree keeps properties that the objects of a browser or of Python lose: the order of members, repeated names, and every
+digit of a number.
 """
 
 from __future__ import annotations

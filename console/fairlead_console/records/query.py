@@ -1,4 +1,4 @@
-"""The search of a page of messages: the checked parameters of its address, and addresses of other searches. Pure."""
+"""The search on a page of messages: checked parameters of its address, and addresses of other searches. Pure."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class MessageQuery:
 
     @property
     def rate(self) -> int:
-        """Number of records that a live tail shows in a second. Raises `QueryError`."""
+        """Maximum number of records that a live tail shows in a second. Raises `QueryError`."""
         return max(1, _number("rate", self["rate"], RATES[-1]))
 
     @property

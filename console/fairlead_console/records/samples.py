@@ -1,7 +1,7 @@
 """Follows the end of a topic, and reads only as many records as a person can see.
 
 Each second, a tail reads the newest records of the partitions that have grown, and skips the records before them. The
-cost of a tail for the brokers therefore depends on its rate and not on the rate of the topic.
+cost of a tail for the brokers therefore depends on the rate of the tail, not on the rate of the topic.
 """
 
 from __future__ import annotations

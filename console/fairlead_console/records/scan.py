@@ -2,7 +2,7 @@
 
 A scan reads with a consumer of the SDK and filters whole batches. A scan ends when the budget or the time is used up,
 when enough records are found, or at the end of the range, and reports the positions from which another scan continues.
-A scan keeps nothing between requests, so that a search stops when its page is left.
+A scan keeps nothing between requests, so that a search stops when the user leaves its page.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ScanRange:
     offset: int = 0
     time: datetime | None = None
     positions: Positions = field(default_factory=dict)
-    """Positions at which an earlier scan has stopped; without them, a scan begins at `start`."""
+    """Positions at which an earlier scan stopped; without positions, a scan begins at `start`."""
     is_committed: bool = False
     """Whether records of open and aborted transactions are left out."""
 
@@ -79,7 +79,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a scan has come."""
+    """Progress of a scan."""
 
     positions: Positions = field(default_factory=dict)
     nbytes: int = 0
@@ -200,7 +200,7 @@ class Scan:
             progress.end = "end"
 
     def _next_size(self, size: int, nbytes: int, partitions: int) -> int:
-        """Return the offsets of the next window in each partition, from the size of the last window."""
+        """Return the number of offsets in the next window of each partition, computed from the last window."""
         room = min(WINDOW_BYTES, self._limits.nbytes - self.progress.nbytes)
         by_size = max(1, size * room // max(1, nbytes))
         most = self._limits.records if self._is_unfiltered else WINDOW_BYTES // partitions

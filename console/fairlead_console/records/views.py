@@ -59,7 +59,7 @@ def shown_record(record: FoundRecord, view: View) -> ShownRecord:
 
 
 def headers_of(record: FoundRecord) -> list[tuple[str, bytes | None]]:
-    """Return names and values of the headers."""
+    """Return the names and values of the headers."""
     return [(name, None if value is None else value.data) for name, value in record.headers]
 
 
