@@ -529,17 +529,19 @@ class Admin:
         await self._delete(_group_path(group), f"delete group {group}", GroupNotFoundError)
 
     async def list_transactions(
-        self, name: str | None = None, *, unfinished: bool = False
+        self, name: str | None = None, *, unfinished: bool = False, is_open: bool = False
     ) -> list[TransactionDescription]:
         """Return the producers with transactions; with `name`, only producers whose names begin with this text.
 
         `unfinished`: return only producers with committed transactions that some partitions have not confirmed.
+        `is_open`: return only producers with a transaction that is open in a partition whose leader answers.
         """
-        chosen: dict[str, str] = {"state": "unfinished"} if unfinished else {}
+        state = "open" if is_open else "unfinished" if unfinished else "all"
+        chosen: dict[str, str] = {"state": state}
         if name is not None:
             chosen["name"] = name
         pages = self._pages(TRANSACTIONS_PATH, "list transactions", Page[TransactionDescription], chosen)
-        return [each async for each in pages]
+        return [each async for each in pages if each.unfinished or not unfinished]
 
     async def describe_transaction(self, transaction: str) -> TransactionDescription:
         """Return a transaction such as `17.4`, or the newest transaction of a producer name.

@@ -49,12 +49,12 @@ class Scene:
         decide = Decide(transaction.epoch, Outcome.COMMIT, partitions={self.topic_id: (1,)}, has_offsets=True)
 
         async def about(groups: Groups) -> Decided:
-            return await self.cluster.broker(1).transactions.commit_with(
-                transaction.producer_id,
-                decide,
+            decided = await self.cluster.broker(1).transactions.commit_with(
+                {transaction.producer_id: decide},
                 lambda _: None,
                 lambda decision: groups.decide("etl", request, decision),
             )
+            return decided[transaction.producer_id]
 
         return self.group.call(about)
 

@@ -128,9 +128,13 @@ class JointTransaction(Request, frozen=True, kw_only=True):
 
 
 class JointCommitRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/transactions:commit`: up to 100 transactions of different producers."""
+    """Body of `POST /v1/transactions:commit`: up to 100 transactions of different producers.
+
+    `offsets` are offsets of a group that are stored if and only if the transactions are committed.
+    """
 
     transactions: Annotated[tuple[JointTransaction, ...], Meta(min_length=1, max_length=JOINT_MAX)]
+    offsets: TransactionOffsets | None = None
 
     def __post_init__(self) -> None:
         """Raise `malformed_request` for two transactions of one producer."""

@@ -41,12 +41,19 @@ _COMMIT: Final = (
     *_DECISION, "transaction_unfinished", "transaction_too_large", "topic_not_found", "topic_recreated",
     "partition_not_found", "invalid_topic_name",
 )  # fmt: skip
+_COMMIT_NEEDS: Final = (
+    each_in_body(Operation.WRITE, Kind.PRODUCER),
+    each_in_body(Operation.WRITE, Kind.TOPIC),
+    each_in_body(Operation.READ, Kind.GROUP),
+    each_in_body(Operation.READ, Kind.TOPIC),
+)
 _STATE: Final = QueryParameter(
     name="state",
     kind=ParameterKind.CHOICE,
     default="all",
-    choices=("all", "unfinished"),
-    explanation="`unfinished`: only producers with commits that partitions have not confirmed",
+    choices=("all", "open", "unfinished"),
+    explanation="`open`: only producers with a transaction that is open in a partition of a broker that answers; "
+    "`unfinished`: only producers with commits that partitions have not confirmed",
 )
 _NAMES: Final = QueryParameter(
     name="name",
@@ -80,12 +87,7 @@ TRANSACTION_ROUTES: Final = (
         method="POST",
         path="/v1/transactions/{transaction}:commit",
         summary="Commit a transaction: all of its records, or none, become visible to readers of committed records",
-        access=self_with(
-            each_in_body(Operation.WRITE, Kind.PRODUCER),
-            each_in_body(Operation.WRITE, Kind.TOPIC),
-            each_in_body(Operation.READ, Kind.GROUP),
-            each_in_body(Operation.READ, Kind.TOPIC),
-        ),
+        access=self_with(*_COMMIT_NEEDS),
         path_parameters=_TRANSACTION,
         request=CommitTransactionRequest,
         body_types=(JSON,),
@@ -99,13 +101,11 @@ TRANSACTION_ROUTES: Final = (
         method="POST",
         path="/v1/transactions:commit",
         summary="Commit transactions of several producers together: all of them, or none",
-        access=self_with(
-            each_in_body(Operation.WRITE, Kind.PRODUCER), each_in_body(Operation.WRITE, Kind.TOPIC)
-        ),
+        access=self_with(*_COMMIT_NEEDS),
         request=JointCommitRequest,
         body_types=(JSON,),
         answers=(_json(JointCommitAnswer, "all transactions are committed"),),
-        problems=_COMMIT,
+        problems=(*_COMMIT, *_OFFSETS),
     ),
     Route(
         name="abort_transaction",

@@ -23,19 +23,22 @@ from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination, CoordinationClosed, CoordinationError
 from fairlead_broker.registry.store_writes import Delete, Transaction, unchanged_since
 
-INTERVAL_SECONDS: Final = 300.0
+INTERVAL_SECONDS: Final = 60.0
 EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400
 """Number of seconds that an expired API token remains in the list of tokens."""
 HISTORY_SECONDS: Final = 600.0
-"""Minimum history of the store to keep, in seconds. A watch can resume at its last revision after a shorter
-interruption.
-"""
+"""History of the store to keep, in seconds. A watch can resume at its last revision after a shorter interruption."""
+HISTORY_REVISIONS: Final = 500_000
+"""Maximum number of revisions to keep that are older than `HISTORY_SECONDS_MIN`. Decisions about transactions can write
+thousands of revisions a second, which fill the store."""
+HISTORY_SECONDS_MIN: Final = 60.0
+"""Minimum history of the store to keep, in seconds, however many revisions it has."""
 
 _log = structlog.get_logger("fairlead.coordination")
 
 
 class Housekeeping:
-    """Periodic compaction, every five minutes, to the revision of ten minutes ago (protocol section 3, rule 6)."""
+    """Periodic compaction, every minute, to the revision of ten minutes ago, or to a newer one after many revisions."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror, term: HeldTerm, clock: Clock) -> None:
         self._coordination = coordination
@@ -64,7 +67,7 @@ class Housekeeping:
         now = self._clock.monotonic()
         self._seen.append((now, page.revision))
         due = None
-        while self._seen and self._seen[0][0] <= now - HISTORY_SECONDS:
+        while self._seen and self._is_old(*self._seen[0], now, page.revision):
             due = self._seen.popleft()[1]
         if self._term() is None:
             return
@@ -73,6 +76,12 @@ class Housekeeping:
             _log.debug("history of the store compacted", revision=due)
         await self._runner.complete(self._forgetting)
         await self._runner.complete(self._removing_tokens)
+
+    @staticmethod
+    def _is_old(seen: float, revision: Revision, now: float, newest: Revision) -> bool:
+        if seen <= now - HISTORY_SECONDS:
+            return True
+        return seen <= now - HISTORY_SECONDS_MIN and revision <= newest - HISTORY_REVISIONS
 
     def _forgetting(self, size: int) -> tuple[Transaction, ...]:
         planning = Planning(

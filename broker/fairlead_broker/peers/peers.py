@@ -49,6 +49,8 @@ from fairlead_broker.peers.transaction_messages import (
     LookRequest,
     OpenAnswer,
     OpenAt,
+    OpenProducersAnswer,
+    OpenProducersRequest,
     OpenRequest,
 )
 from fairlead_broker.peers.usage import UsageAnswer, UsageRequest
@@ -88,6 +90,7 @@ USAGE_PATH: Final = "/peer/v1/usage"
 TRANSACTION_ENDS_PATH: Final = "/peer/v1/transaction-ends"
 TRANSACTION_LOOKS_PATH: Final = "/peer/v1/transaction-looks"
 OPEN_TRANSACTIONS_PATH: Final = "/peer/v1/open-transactions"
+OPEN_PRODUCERS_PATH: Final = "/peer/v1/open-producers"
 ENDS_SECONDS_MAX: Final = 5.0
 """Timeout in seconds of a request about commits, whose markers must be committed before the answer."""
 DIGEST_SECONDS_MAX: Final = 10.0
@@ -309,6 +312,12 @@ class Peers:
         body = messages.encode(OpenRequest(producer_id=producer_id))
         answer = await self._post(broker, OPEN_TRANSACTIONS_PATH, body, SHORT_CALL_SECONDS_MAX)
         return messages.decode(OpenAnswer, answer.body).open_at
+
+    async def open_producers(self, broker: BrokerId, producer_ids: Sequence[ProducerId]) -> list[ProducerId]:
+        """Return those of some producers that have open transactions at a broker. Raises like `replica_fetch`."""
+        body = messages.encode(OpenProducersRequest(producer_ids=list(producer_ids)))
+        answer = await self._post(broker, OPEN_PRODUCERS_PATH, body, SHORT_CALL_SECONDS_MAX)
+        return messages.decode(OpenProducersAnswer, answer.body).producer_ids
 
     async def usage(self, broker: BrokerId, request: UsageRequest) -> UsageAnswer:
         """Report the use of limits to the controller. Raises like `replica_fetch`."""

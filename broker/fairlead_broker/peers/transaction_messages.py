@@ -65,3 +65,15 @@ class OpenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions in which the producer has open transactions."""
 
     open_at: list[OpenAt]
+
+
+class OpenProducersRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Request for the producers that have open transactions, among some producers."""
+
+    producer_ids: list[ProducerId]
+
+
+class OpenProducersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Producers with a transaction that is open in a partition led by the answering broker."""
+
+    producer_ids: list[ProducerId]

@@ -12,6 +12,8 @@ from broker_kit import Answer, Calls
 from cluster_kit import Cluster
 
 BEGIN = "/v1/transactions"
+UNREADY = (421, 503)
+"""Status codes of calls about a group that has no coordinator yet."""
 
 
 @pytest.fixture(params=[1, 3], ids=["a lone broker", "three brokers"])
@@ -141,6 +143,59 @@ async def test_transactions_of_several_producers_are_committed_together(ring: Ri
     assert [each["duplicate"] for each in again.json["transactions"]] == [True] * 4
     assert following.json["metadata"] == '{"batch": 7}'
     assert twice.code == "malformed_request"
+
+
+async def test_offsets_are_stored_with_all_transactions_or_none(ring: Ring) -> None:
+    """A joint commit stores its offsets if and only if every transaction is committed, and can be repeated."""
+    first, second = await ring.begin(), await ring.begin()
+    for transaction in (first, second):
+        assert (await ring.write(transaction, "orders", transaction, partition=0)).status == 200
+
+    async def commit(*transactions: str) -> Answer:
+        body = {
+            "transactions": [{"transaction": each} for each in transactions],
+            "offsets": {"group": "etl", "offsets": [{"topic": "ledger", "partition": 0, "offset": 0}]},
+        }
+        async with asyncio.timeout(20):
+            while True:
+                answer = await ring.api.post(f"{BEGIN}:commit", body)
+                if answer.status not in UNREADY:
+                    return answer
+                await asyncio.sleep(0.05)  # noqa: TID251 - no event announces the group's first coordinator
+
+    refused = await commit(first, "999.0")
+    empty = await ring.api.call("GET", "/v1/groups/etl/offsets")
+    answers = [await commit(first, second) for _ in range(2)]
+    stored = await ring.api.call("GET", "/v1/groups/etl/offsets")
+
+    assert (refused.code, empty.json.get("offsets", [])) == ("transaction_not_found", [])
+    assert [
+        (each["transaction"], each["state"], each["duplicate"])
+        for answer in answers
+        for each in answer.json["transactions"]
+    ] == [(each, "committed", repeated) for repeated in (False, True) for each in (first, second)]
+    assert [each["offset"] for each in stored.json["offsets"]] == [0]
+    await ring.until_read("orders", 1, sorted([first, second]))
+
+
+async def test_lists_name_the_producers_with_open_transactions(ring: Ring) -> None:
+    """Every broker lists the producers whose records are in an open transaction at any leader, and no other."""
+    opened = await ring.begin("opened")
+    await ring.begin("empty")
+    await ring.write(opened, "orders", "a", "b", "c")
+
+    async def names(state: str) -> list[list[str]]:
+        lists = [await ring.api.call("GET", f"{BEGIN}?state={state}") for _ in range(3)]
+        return [sorted(each["name"] for each in answer.json["items"]) for answer in lists]
+
+    assert await names("open") == [["opened"]] * 3
+    await ring.end("opened", "abort")
+    async with asyncio.timeout(20):
+        while True:
+            if await names("open") == [[]] * 3:
+                break
+            await asyncio.sleep(0.05)  # noqa: TID251 - no event announces that a marker is appended
+    assert await names("all") == [["empty", "opened"]] * 3
 
 
 async def test_a_name_fences_its_previous_instance(ring: Ring) -> None:

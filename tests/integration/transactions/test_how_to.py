@@ -54,6 +54,7 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
     assert outputs[2].split() == ["b'paid'"]
     assert outputs[3].count('"value":"paid"') == 2
     assert '"offset":1' in outputs[4]
-    assert outputs[5].count('"state":"committed"') == 2
-    assert outputs[6].split() == ["paid", "paid"]
-    assert "billing" in outputs[7]
+    assert [outputs[5].count(each) for each in ('"base_offset":', '"state":"committed"')] == [1, 1]
+    assert outputs[6].count('"state":"committed"') == 2
+    assert outputs[7].split() == ["paid", "paid"]
+    assert "billing" in outputs[8]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fairlead_api.identifiers import ProducerId
 from fairlead_broker.registry.transaction_records import Outcome
 from fairlead_broker.runtime.transactions.transactions import Transactions
-from fairlead_broker.transactions.decisions import Decide, Decided
 
 if TYPE_CHECKING:
     import pytest
@@ -25,22 +23,20 @@ class HeldCommit:
         self.arrived = asyncio.Event()
         self._released = asyncio.Event()
         self._is_written = is_written
-        self._late: asyncio.Future[Decided] | None = None
+        self._late: asyncio.Future[Any] | None = None
         for name in ("decide", "commit_with"):
             monkeypatch.setattr(Transactions, name, self._holding(getattr(Transactions, name)))
 
-    def _holding(self, decide: Callable[..., Awaitable[Decided]]) -> Callable[..., Awaitable[Decided]]:
-        async def held(
-            transactions: Transactions, producer_id: ProducerId, request: Decide, *others: Any
-        ) -> Decided:
-            if request.outcome is not Outcome.COMMIT or self.arrived.is_set():
-                return await decide(transactions, producer_id, request, *others)
-            decided = await decide(transactions, producer_id, request, *others) if self._is_written else None
+    def _holding(self, decide: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def held(transactions: Transactions, *given: Any) -> Any:
+            if not _is_commit(given) or self.arrived.is_set():
+                return await decide(transactions, *given)
+            decided = await decide(transactions, *given) if self._is_written else None
             self.arrived.set()
 
-            async def late() -> Decided:
+            async def late() -> Any:
                 await self._released.wait()
-                return decided or await decide(transactions, producer_id, request, *others)
+                return decided or await decide(transactions, *given)
 
             self._late = asyncio.ensure_future(late())
             return await asyncio.shield(self._late)
@@ -53,3 +49,9 @@ class HeldCommit:
         if self._late is not None:
             await asyncio.wait([self._late])
             self._late.exception()
+
+
+def _is_commit(given: tuple[Any, ...]) -> bool:
+    """Return whether the arguments of `decide` or `commit_with` commit a transaction."""
+    requests = given[0].values() if isinstance(given[0], Mapping) else given[1:2]
+    return all(request.outcome is Outcome.COMMIT for request in requests)

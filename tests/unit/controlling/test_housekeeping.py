@@ -8,9 +8,11 @@ import pytest
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import Revision, TimestampUs
 from fairlead_broker.controller.topics import TOMBSTONE_SECONDS
+from fairlead_broker.controlling import housekeeping as module
 from fairlead_broker.controlling.housekeeping import (
     EXPIRED_TOKEN_SECONDS,
     HISTORY_SECONDS,
+    HISTORY_SECONDS_MIN,
     INTERVAL_SECONDS,
     Housekeeping,
 )
@@ -29,7 +31,7 @@ def housekeeping(life: Any, clock: Any) -> Housekeeping:
 async def test_history_is_kept_for_ten_minutes(life: Any, clock: Any, housekeeping: Housekeeping) -> None:
     """The history of the store is kept for ten minutes, and older revisions cannot be listed."""
     revisions = []
-    for n in range(5):
+    for n in range(13):
         revisions.append((await life.coordination.transact((), (Put("/k", str(n).encode()),))).revision)
         await housekeeping.tick()
         clock.seconds += INTERVAL_SECONDS
@@ -41,8 +43,27 @@ async def test_history_is_kept_for_ten_minutes(life: Any, clock: Any, housekeepi
         except Compacted:
             pass
 
-    assert HISTORY_SECONDS == 2 * INTERVAL_SECONDS
+    assert HISTORY_SECONDS == 10 * INTERVAL_SECONDS
     assert readable == revisions[2:]
+
+
+async def test_a_long_history_is_kept_for_a_minute(
+    life: Any, clock: Any, housekeeping: Housekeeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a history with more revisions than allowed, only the revisions of the last minute are kept."""
+    monkeypatch.setattr(module, "HISTORY_REVISIONS", 3)
+    kept = []
+    for n in range(8):
+        written = await life.coordination.transact((), (Put("/k", str(n).encode()),))
+        await housekeeping.tick()
+        kept.append((clock.seconds, written.revision))
+        clock.seconds += HISTORY_SECONDS_MIN / 2
+    with pytest.raises(Compacted):
+        await life.coordination.list("/k", revision=Revision(kept[0][1]))
+    newest = clock.seconds - HISTORY_SECONDS_MIN
+    for seen, revision in kept:
+        if seen > newest:
+            await life.coordination.list("/k", revision=Revision(revision))
 
 
 async def test_nothing_is_compacted_before_there_is_enough_history(

@@ -245,10 +245,10 @@ class CoordinatedGroup:
         await self._write_queued(QueuedCommit(admit, len(admit()), answer, gives_way))
 
     async def decide(self, decision: JointDecision, admit: Callable[[], Entries], entries_max: int) -> None:
-        """Write offsets and the commit of a transaction together; return once both are stored (rule 7.5).
+        """Write offsets and the commit of transactions together; return once both are stored (rule 7.5).
 
-        A transaction that is already committed is answered without `admit` and without a write, so that a repeated
-        request gets the answer of the first request. `entries_max`: maximum number of entries of `admit`.
+        A commit whose transactions are all committed already is answered without `admit` and without a write, so that a
+        repeated request gets the answer of the first request. `entries_max`: maximum number of entries of `admit`.
         """
         self._check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -458,7 +458,8 @@ class CoordinatedGroup:
         """
         shared = self._shared
         try:
-            standings = await shared.transactions.read([decision.producer_id for _, decision in joint])
+            producers = [producer_id for _, decision in joint for producer_id in decision.changes]
+            standings = await shared.transactions.read(producers)
         except CoordinationError as error:
             self._not_written(error, self._current)
             return

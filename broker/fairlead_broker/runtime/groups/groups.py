@@ -214,10 +214,10 @@ class Groups:
     async def decide(
         self, group: str, request: CommitRequest, decision: JointDecision, principal: str | None = None
     ) -> None:
-        """Commit a transaction and store offsets in one write (rule 7.5).
+        """Commit transactions and store offsets in one write (rule 7.5).
 
-        Raises a problem, and neither commits the transaction nor stores an offset, if the member is not allowed to
-        commit one of the offsets or if the transaction cannot be committed.
+        Raises a problem, and neither commits a transaction nor stores an offset, if the member is not allowed to
+        commit one of the offsets or if a transaction cannot be committed.
         """
         coordinated, asked = await self._asked(group, request, principal)
         await coordinated.decide(decision, asked.admit_all, len(request.offsets))

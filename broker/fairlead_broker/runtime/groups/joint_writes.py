@@ -1,7 +1,7 @@
 """One write that stores a group's offsets and commits transactions (rule 7.5).
 
-Used by `coordinated_group` at the time of the write. Each commit is first checked against the record of its producer
-and then against the group: a repeated request about a committed transaction gets the answer of the first request, even
+Used by `coordinated_group` at the time of the write. Each commit is first checked against the records of its producers
+and then against the group: a repeated request about committed transactions gets the answer of the first request, even
 if the member has lost its partitions since.
 """
 
@@ -23,10 +23,10 @@ from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 class JointWrite:
     """Commits of transactions that are not decided yet, and their offsets."""
 
-    changes: list[tuple[QueuedCommit, JointDecision, Standing, TransactionRecord]] = field(
-        default_factory=list
-    )
-    """Commits with their decisions, the records that were read, and the records to write."""
+    changes: list[
+        tuple[QueuedCommit, JointDecision, dict[ProducerId, tuple[Standing, TransactionRecord]]]
+    ] = field(default_factory=list)
+    """Commits with their decisions, and the records that were read with the records to write."""
     entries: dict[tuple[TopicId, int], OffsetEntry | None] = field(default_factory=dict)
 
     @classmethod
@@ -43,33 +43,33 @@ class JointWrite:
         """
         write = cls()
         for commit, decision in joint:
-            standing = standings[decision.producer_id]
             try:
                 check()
-                record = decision.record(standing, now_us)
-                entries = {} if record is None else commit.admit()
+                records = decision.records(standings, now_us)
+                entries = commit.admit() if records else {}
             except ProblemError as problem:
                 commit.refuse(problem)
                 continue
-            if record is None:
+            if not records:
                 commit.settle()
             else:
                 write.entries |= entries
-                write.changes.append((commit, decision, standing, record))
+                write.changes.append((commit, decision, records))
         return write
 
     @property
     def commits(self) -> list[QueuedCommit]:
         """Commits of the write."""
-        return [commit for commit, _, _, _ in self.changes]
+        return [commit for commit, _, _ in self.changes]
 
     @property
     def records(self) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
         """Records that were read, and the records to write."""
-        return {decision.producer_id: (standing, record) for _, decision, standing, record in self.changes}
+        return {producer_id: each for _, _, records in self.changes for producer_id, each in records.items()}
 
     def written(self, revision: Revision) -> None:
         """Answer the commits of a successful write."""
-        for commit, decision, _, record in self.changes:
-            decision.written(Standing(record, revision))
+        for commit, decision, records in self.changes:
+            for producer_id, (_, record) in records.items():
+                decision.written(producer_id, Standing(record, revision))
             commit.settle()

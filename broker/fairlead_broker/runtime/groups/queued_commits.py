@@ -20,8 +20,8 @@ MERGED_PARTITIONS_MAX: Final = 4096
 """Maximum number of offsets in one transaction of the store: 64 records if the partitions are adjacent, which is a
 small load for the store."""
 DECISIONS_MAX: Final = 60
-"""Maximum number of decisions in one write, each of which needs a compare and a put in addition to the records of
-offsets."""
+"""Maximum number of decided transactions in one write of several commits, each of which needs a compare and a put in
+addition to the records of offsets."""
 ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to write a decision. Each failed attempt means that another call changed the
 transaction."""
@@ -39,7 +39,7 @@ class QueuedCommit:
     gives_way: bool = False
     """Whether other commits in the same transaction take precedence for the same partition."""
     decision: JointDecision | None = None
-    """Commit of a transaction that is written together with the offsets."""
+    """Commit of transactions that is written together with the offsets."""
     attempts: int = 0
     """Number of writes that failed because a transaction was changed. After a failure the commit is written alone."""
 
@@ -72,11 +72,11 @@ def take_joint(queue: list[QueuedCommit]) -> list[tuple[QueuedCommit, JointDecis
 
     def fits(taken: list[QueuedCommit], commit: QueuedCommit) -> bool:
         decision = commit.decision
-        if decision is None or len(taken) == DECISIONS_MAX or (taken and commit.attempts + taken[0].attempts):
+        if decision is None or (taken and commit.attempts + taken[0].attempts):
             return False
-        return all(
-            each.decision is None or each.decision.producer_id != decision.producer_id for each in taken
-        )
+        decided = [producer_id for each in taken if each.decision for producer_id in each.decision.changes]
+        is_room = not taken or len(decided) + len(decision.changes) <= DECISIONS_MAX
+        return is_room and decision.changes.keys().isdisjoint(decided)
 
     return [(each, each.decision) for each in _take(queue, fits) if each.decision is not None]
 

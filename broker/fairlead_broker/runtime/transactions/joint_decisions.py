@@ -1,13 +1,13 @@
-"""A commit of a transaction that the coordinator of a group writes together with offsets of the group (rule 7.5).
+"""Commits of transactions that the coordinator of a group writes together with offsets of the group (rule 7.5).
 
 `Transactions` builds the decision, and the coordinated group writes it: one write of the store contains the offsets and
-the producer's record, so readers of the group's offsets see the offsets only if the transaction is committed.
+the producers' records, so readers of the group's offsets see the offsets only if the transactions are committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_broker.coordination.transaction_store import Standing
@@ -17,18 +17,30 @@ from fairlead_broker.transactions.decisions import Decided
 
 @dataclass(slots=True, eq=False)
 class JointDecision:
-    """Commit of one transaction, before and after its write."""
+    """Commit of the transactions of one or more producers: all of them, or none."""
 
-    producer_id: ProducerId
-    change: Callable[[TransactionRecord | None, TimestampUs], tuple[TransactionRecord | None, Decided]]
-    """Function that receives the stored record and returns the record to write, or None for a transaction that is
-    already committed, and the answer. The function raises the problem of a refusal."""
-    written: Callable[[Standing], None]
-    """Function that is called with the written record."""
-    answer: Decided | None = None
-    """Answer from the last call of the change function; None before the first call."""
+    changes: Mapping[
+        ProducerId,
+        Callable[[TransactionRecord | None, TimestampUs], tuple[TransactionRecord | None, Decided]],
+    ]
+    """Function of each producer that receives the stored record and returns the record to write, or None for a
+    transaction that is already committed, and the answer. The function raises the problem of a refusal."""
+    written: Callable[[ProducerId, Standing], None]
+    """Function that is called with each written record."""
+    answers: dict[ProducerId, Decided] = field(default_factory=dict)
+    """Answers from the last calls of the change functions."""
 
-    def record(self, standing: Standing, now_us: TimestampUs) -> TransactionRecord | None:
-        """Return the record to write, or None for a transaction that is already committed. Raises the refusal."""
-        record, self.answer = self.change(standing.record, now_us)
-        return record
+    def records(
+        self, standings: Mapping[ProducerId, Standing], now_us: TimestampUs
+    ) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
+        """Return the stored records with the records to write, without transactions that are already committed.
+
+        Raises the first refusal.
+        """
+        replaced = {}
+        for producer_id, change in self.changes.items():
+            standing = standings[producer_id]
+            record, self.answers[producer_id] = change(standing.record, now_us)
+            if record is not None:
+                replaced[producer_id] = (standing, record)
+        return replaced

@@ -138,6 +138,16 @@ class TransactionLooks:
                 return now - watched.since
         return 0.0
 
+    def opened(self, producers: Iterable[ProducerId]) -> set[ProducerId]:
+        """Return those of some producers that have a transaction open in a partition led by this broker."""
+        wanted = set(producers)
+        return {
+            producer_id
+            for partition in self._partitions
+            for producer_id, _, _ in partition.open_transactions()
+            if producer_id in wanted
+        }
+
     def open_at(self, producer_id: ProducerId) -> list[OpenAt]:
         """Return the partitions led by this broker with open transactions of a producer."""
         now = self._clock.monotonic()

@@ -7,8 +7,9 @@ The server calls `Transactions` on any broker. The pure package `transactions` d
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -150,30 +151,21 @@ class Transactions:
 
     async def commit_with(
         self,
-        producer_id: ProducerId,
-        request: Decide,
+        requests: Mapping[ProducerId, Decide],
         authorize: Authorize,
         write: Callable[[JointDecision], Awaitable[None]],
-    ) -> Decided:
-        """Commit a transaction through `write`, which also stores offsets of a group (rule 7.5).
+    ) -> dict[ProducerId, Decided]:
+        """Commit transactions of different producers through `write`, which also stores offsets of a group (rule 7.5).
 
-        Raises the problems of `decide` and of `write`.
+        Raises the problems of `commit_together` and of `write`.
         """
-        seen, began = _Seen(), self._clock.monotonic()
-        decision = JointDecision(
-            producer_id,
-            self._change(producer_id, request, authorize, seen),
-            lambda standing: self._writes.noted(producer_id, standing),
-        )
-        try:
+
+        async def change(changes: Mapping[ProducerId, Change[Decided]]) -> dict[ProducerId, Decided]:
+            decision = JointDecision(changes, self._writes.noted)
             await write(decision)
-        except ProblemError:
-            self._report(producer_id, seen.stored)
-            raise
-        self._report(producer_id, seen.changed or seen.stored)
-        assert decision.answer is not None, "a written decision has an answer"
-        self._measure(request, decision.answer, began)
-        return decision.answer
+            return decision.answers
+
+        return await self._commit(requests, authorize, change)
 
     async def commit_together(
         self, requests: Mapping[ProducerId, Decide], authorize: Authorize
@@ -182,6 +174,17 @@ class Transactions:
 
         Raises the problems of `decide` for the first transaction that cannot be committed.
         """
+        return await self._commit(requests, authorize, self._joint_commits.change)
+
+    async def _commit(
+        self,
+        requests: Mapping[ProducerId, Decide],
+        authorize: Authorize,
+        write: Callable[
+            [Mapping[ProducerId, Change[Decided]]], Coroutine[Any, Any, dict[ProducerId, Decided]]
+        ],
+    ) -> dict[ProducerId, Decided]:
+        """Commit transactions through `write`, which applies the change of each producer's record."""
         began = self._clock.monotonic()
         seen = {producer_id: _Seen() for producer_id in requests}
         changes = {
@@ -189,7 +192,7 @@ class Transactions:
             for producer_id, request in requests.items()
         }
         try:
-            answers = await self._joint_commits.change(changes)
+            answers = await write(changes)
         except ProblemError:
             for producer_id, each in seen.items():
                 self._report(producer_id, each.stored)
@@ -260,6 +263,18 @@ class Transactions:
 
         await asyncio.gather(*(ask(broker) for broker in self._metadata.brokers if broker != own))
         return found, sorted(silent)
+
+    async def opened(self, producers: Sequence[ProducerId]) -> set[ProducerId]:
+        """Return the producers with a transaction that is open in a partition whose leader answers."""
+        own = self._peers.own.broker
+        found = self.looks.opened(producers)
+
+        async def ask(broker: BrokerId) -> None:
+            with suppress(PeerUnavailable, ProblemError):
+                found.update(await self._peers.open_producers(broker, producers))
+
+        await asyncio.gather(*(ask(broker) for broker in self._metadata.brokers if broker != own))
+        return found
 
     async def clean(self, producer_id: ProducerId) -> None:
         """Write a record without its confirmed commits (rule 7.3.4)."""

@@ -30,6 +30,7 @@ from fairlead_api.bodies.transactions import (
     TopicPartitions,
     TransactionAnswer,
     TransactionDescription,
+    TransactionOffsets,
     UnfinishedTransaction,
 )
 from fairlead_api.bodies.transactions import TransactionState as TransactionStateName
@@ -123,17 +124,10 @@ class TransactionCalls:
         request = decode_request(CommitTransactionRequest, body)
         offsets = request.offsets
         assert offsets is not None, "only commits with offsets are answered by the coordinator of a group"
-        self._broker.admit()
-        check_level(self._broker)
-        call.access.require(Operation.READ, Kind.GROUP, offsets.group)
-        require_read(call, (each.topic for each in offsets.offsets))
-        decided = await self._broker.transactions.commit_with(
-            transaction.producer_id,
-            self._commit(call, transaction, request),
-            lambda record: authorize(call.access, record),
-            lambda decision: self._broker.groups.decide(offsets.group, offsets, decision, call.access.owner),
-        )
-        return Answered(_answer(transaction, decided))
+        producer_id = transaction.producer_id
+        requests = {producer_id: self._commit(call, transaction, request)}
+        decided = await self._write_with_offsets(call, requests, offsets)
+        return Answered(_answer(transaction, decided[producer_id]))
 
     def _commit(self, call: Call, transaction: TransactionId, request: CommitTransactionRequest) -> Decide:
         return Decide(
@@ -146,24 +140,54 @@ class TransactionCalls:
 
     async def commit_together(self, call: Call) -> None:
         """``POST /v1/transactions:commit``."""
-        request = decode_request(JointCommitRequest, await json_body(call))
+        body = await json_body(call)
+        request = decode_request(JointCommitRequest, body)
+        if request.offsets is not None:
+            await self._at_coordinator.answer(
+                call, request.offsets.group, self._commit_together_with_offsets, body
+            )
+            return
         self._broker.admit()
         check_level(self._broker)
-        transactions = [parse_transaction_id(each.transaction) for each in request.transactions]
-        requests = {
+        decided = await self._broker.transactions.commit_together(
+            self._joint(call, request), lambda record: authorize(call.access, record)
+        )
+        await call.answer_json(_joint_answer(request, decided))
+
+    async def _commit_together_with_offsets(self, call: Call, body: bytes) -> Answered:
+        """Commit transactions of several producers with offsets of a group that this broker coordinates."""
+        request = decode_request(JointCommitRequest, body)
+        assert request.offsets is not None, (
+            "only commits with offsets are answered by the coordinator of a group"
+        )
+        decided = await self._write_with_offsets(call, self._joint(call, request), request.offsets)
+        return Answered(_joint_answer(request, decided))
+
+    async def _write_with_offsets(
+        self, call: Call, requests: Mapping[ProducerId, Decide], offsets: TransactionOffsets
+    ) -> dict[ProducerId, Decided]:
+        self._broker.admit()
+        check_level(self._broker)
+        call.access.require(Operation.READ, Kind.GROUP, offsets.group)
+        require_read(call, (each.topic for each in offsets.offsets))
+        return await self._broker.transactions.commit_with(
+            requests,
+            lambda record: authorize(call.access, record),
+            lambda decision: self._broker.groups.decide(offsets.group, offsets, decision, call.access.owner),
+        )
+
+    def _joint(self, call: Call, request: JointCommitRequest) -> dict[ProducerId, Decide]:
+        transactions = [(parse_transaction_id(each.transaction), each) for each in request.transactions]
+        return {
             transaction.producer_id: Decide(
                 transaction.epoch,
                 Outcome.COMMIT,
                 partitions=self._partitions(call, each.partitions),
                 metadata=each.metadata,
+                has_offsets=request.offsets is not None,
             )
-            for transaction, each in zip(transactions, request.transactions, strict=True)
+            for transaction, each in transactions
         }
-        decided = await self._broker.transactions.commit_together(
-            requests, lambda record: authorize(call.access, record)
-        )
-        answers = [_answer(transaction, decided[transaction.producer_id]) for transaction in transactions]
-        await call.answer_json(JointCommitAnswer(transactions=answers))
 
     async def abort(self, call: Call) -> None:
         """``POST /v1/transactions/{name or transaction}:abort``."""
@@ -181,12 +205,19 @@ class TransactionCalls:
         state, begin = query.text("state"), query.text_or_none("name") or ""
         behind = None if after is None else _behind(after)
         found, more = await self._broker.transactions.page(behind, limit)
-        items = [
-            self._description(TransactionId(producer_id, record.epoch), record)
+        chosen = [
+            (producer_id, record)
             for producer_id, record in found
             if (record.name or "").startswith(begin)
             and (state != "unfinished" or record.unfinished)
             and is_seen(call.access, record)
+        ]
+        if state == "open":
+            opened = await self._broker.transactions.opened([producer_id for producer_id, _ in chosen])
+            chosen = [each for each in chosen if each[0] in opened]
+        items = [
+            self._description(TransactionId(producer_id, record.epoch), record)
+            for producer_id, record in chosen
         ]
         following = cursor_of(str(found[-1][0])) if more and found else None
         await call.answer_json(Page(items=items, next=following))
@@ -350,6 +381,11 @@ def _answer(transaction: TransactionId, decided: Decided) -> DecidedTransaction:
         next=None if following is None else str(TransactionId(transaction.producer_id, following)),
         duplicate=decided.duplicate,
     )
+
+
+def _joint_answer(request: JointCommitRequest, decided: Mapping[ProducerId, Decided]) -> JointCommitAnswer:
+    transactions = [parse_transaction_id(each.transaction) for each in request.transactions]
+    return JointCommitAnswer(transactions=[_answer(each, decided[each.producer_id]) for each in transactions])
 
 
 def _behind(cursor: str) -> ProducerId:

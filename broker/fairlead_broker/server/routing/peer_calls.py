@@ -25,6 +25,7 @@ from fairlead_broker.peers.peers import (
     CLEANING_PATH,
     DIGEST_PATH,
     LOG_ENDS_PATH,
+    OPEN_PRODUCERS_PATH,
     OPEN_TRANSACTIONS_PATH,
     POSITIONS_PATH,
     PROGRESS_PATH,
@@ -42,6 +43,8 @@ from fairlead_broker.peers.transaction_messages import (
     EndsRequest,
     LookRequest,
     OpenAnswer,
+    OpenProducersAnswer,
+    OpenProducersRequest,
     OpenRequest,
 )
 from fairlead_broker.peers.usage import UsageRequest
@@ -84,6 +87,7 @@ PEER_ROUTES: Final = (
     _route(
         "open_transactions", OPEN_TRANSACTIONS_PATH, "Return the open transactions of a producer on a broker"
     ),
+    _route("open_producers", OPEN_PRODUCERS_PATH, "Return the producers with open transactions on a broker"),
     _route("positions", POSITIONS_PATH, "Return positions in partitions that a broker leads"),
 )
 
@@ -111,6 +115,7 @@ class PeerCalls:
             "transaction_ends": self.transaction_ends,
             "transaction_looks": self.transaction_looks,
             "open_transactions": self.open_transactions,
+            "open_producers": self.open_producers,
         }
 
     async def replica_fetch(self, call: Call) -> None:
@@ -178,6 +183,13 @@ class PeerCalls:
         """``POST /peer/v1/open-transactions``."""
         request = messages.decode(OpenRequest, await call.body(REQUEST_BYTES_MAX))
         answer = OpenAnswer(open_at=self._transactions.looks.open_at(request.producer_id))
+        await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
+
+    async def open_producers(self, call: Call) -> None:
+        """``POST /peer/v1/open-producers``."""
+        request = messages.decode(OpenProducersRequest, await call.body(REQUEST_BYTES_MAX))
+        opened = self._transactions.looks.opened(request.producer_ids)
+        answer = OpenProducersAnswer(producer_ids=sorted(opened))
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
 
     async def usage(self, call: Call) -> None:

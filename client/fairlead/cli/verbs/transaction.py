@@ -54,18 +54,14 @@ def list_transactions(
 ) -> None:
     """List the producers with transactions, each with its newest transaction.
 
-    --open asks the leader of every partition.
+    --open asks every broker.
 
     Example: fairlead transaction list --unfinished
     """
 
     async def work() -> list[TransactionDescription]:
         async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
-            listed = await admin.list_transactions(name, unfinished=unfinished)
-            if not is_open:
-                return listed
-            opened = {_producer_id(each.transaction) for _, each in await _open_transactions(admin, None)}
-            return [each for each in listed if _producer_id(each.transaction) in opened]
+            return await admin.list_transactions(name, unfinished=unfinished, is_open=is_open)
 
     found = run(work())
     if output is OutputFormat.TABLE:
@@ -217,10 +213,6 @@ def _hangs(each: PartitionTransaction) -> bool:
     """Return whether a transaction is open for a minute longer than its timeout, or than the default if it has none."""
     timeout_ms = TIMEOUT_MS_DEFAULT if each.timeout_ms is None else each.timeout_ms
     return each.age_seconds > timeout_ms / 1000 + HANGING_SECONDS
-
-
-def _producer_id(transaction: str) -> str:
-    return transaction.partition(".")[0]
 
 
 def _last(found: TransactionDescription) -> str:
