@@ -25,8 +25,8 @@ from fairlead_api.token_text import TokenText
 from fairlead_broker.access.acl_index import Acl, Effect
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.credentials import failure_budget
+from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
 from fairlead_broker.peers.identity import PEER_SECRET
-from fairlead_broker.server.http.access_gate import FORWARDED_CALLER
 from issuer_kit import TestIssuer
 from security_kit import NAMES, Secured, path_of
 from waiting import pause

@@ -132,6 +132,17 @@ class Configs:
         return {**self._own_settings, **stored} if broker == self._broker else stored
 
 
+def differences(
+    before: Mapping[str, ConfigEntry], after: Mapping[str, ConfigEntry]
+) -> dict[str, dict[str, object]]:
+    """Return the old and the new value of each key whose value has changed, for the audit log."""
+    return {
+        name: {"old": before[name].value, "new": entry.value}
+        for name, entry in after.items()
+        if name in before and before[name].value != entry.value
+    }
+
+
 class ClusterConfigFollower:
     """Task that updates partition records when this or another broker changes the cluster's configuration."""
 

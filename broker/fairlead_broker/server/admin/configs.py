@@ -11,12 +11,12 @@ from typing import Final
 
 from fairlead_api.bodies.metadata import ConfigDescription
 from fairlead_api.bodies.requests import AlterConfigRequest, decode_request
-from fairlead_api.configuration import ConfigEntry
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.admin.security_mode import check_security_change
+from fairlead_broker.runtime.configs import differences
+from fairlead_broker.runtime.security_mode import check_security_change
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.request_target import not_found
 
@@ -45,7 +45,7 @@ class ConfigCalls:
     async def alter_cluster_config(self, call: Call) -> None:
         """``PATCH /v1/cluster/config``."""
         request = decode_request(AlterConfigRequest, await json_body(call))
-        check_security_change(self._broker, call.access, request.config)
+        check_security_change(self._broker.feature_level, call.access, request.config)
         before = self._broker.configs.of_cluster()
         changed = await self._broker.alter_cluster_config(request.config)
         call.change = {"config": differences(before, changed)}
@@ -63,17 +63,6 @@ class ConfigCalls:
         changed = await self._broker.alter_broker_config(broker, request.config)
         call.change = {"config": differences(before, changed)}
         await call.answer_json(ConfigDescription(config=changed))
-
-
-def differences(
-    before: Mapping[str, ConfigEntry], after: Mapping[str, ConfigEntry]
-) -> dict[str, dict[str, object]]:
-    """Return the old and the new value of each key whose value has changed, for the audit log."""
-    return {
-        name: {"old": before[name].value, "new": entry.value}
-        for name, entry in after.items()
-        if name in before and before[name].value != entry.value
-    }
 
 
 def broker_in_path(call: Call) -> BrokerId:

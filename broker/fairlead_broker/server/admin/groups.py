@@ -32,6 +32,7 @@ from fairlead_broker.access.pattern_prefix import literal_prefix
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.peer_serving.forwarded_calls import RETRY_SECONDS
 from fairlead_broker.server.http.call import (
     ADMIN_BYTES_MAX,
     BODILESS_STATUSES,
@@ -42,7 +43,7 @@ from fairlead_broker.server.http.call import (
 )
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.http.paging import cursor_of, name_behind
-from fairlead_broker.server.routing.forwarding import RETRY_SECONDS, Forwarding, passed_on, target
+from fairlead_broker.server.routing.forwarding import Forwarding, passed_on, target
 
 COORDINATOR_SECONDS_MAX: Final = 20.0
 """Maximum number of seconds for a coordinator to claim and load a large group, wait for its turn to write, and

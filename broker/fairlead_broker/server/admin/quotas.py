@@ -22,7 +22,7 @@ from fairlead_api.patterns import matches
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.registry.security_records import QuotaRecord
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.admin.security_mode import check_level
+from fairlead_broker.runtime.security_mode import check_level
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 
@@ -99,7 +99,7 @@ class QuotaCalls:
 
     def _admit(self) -> None:
         self._broker.admit()
-        check_level(self._broker, "a quota")
+        check_level(self._broker.feature_level, "a quota")
 
 
 def _limits(record: QuotaRecord) -> dict[str, object]:

@@ -38,7 +38,7 @@ from fairlead_broker.identity.issuer_keys import IssuerKeys
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.registry.security_records import AclRecord
 from fairlead_broker.runtime import Broker
-from fairlead_broker.server.admin.security_mode import check_level
+from fairlead_broker.runtime.security_mode import check_level
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 
@@ -235,7 +235,7 @@ class SecurityCalls:
 
     def _admit(self, what: str) -> None:
         self._broker.admit()
-        check_level(self._broker, what)
+        check_level(self._broker.feature_level, what)
 
 
 def _described(acl_id: str, record: AclRecord) -> dict[str, object]:

@@ -15,7 +15,7 @@ from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, 
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
-from fairlead_broker.server.admin.configs import differences
+from fairlead_broker.runtime.configs import differences
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.routing.locate import topic_of

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from typing import Final, Protocol
-from urllib.parse import quote
 
 from fairlead_api.access_needs import Audience, Kind, Operation
-from fairlead_api.audit_events import cut
 from fairlead_api.routes.definitions import Traffic
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.identity.signed_tokens import CallerPending
-from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_ISSUER, CALLER_TOKEN
+from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
 from fairlead_broker.runtime.quota_view import QuotaView
 from fairlead_broker.server.http.asgi import Scope
 from fairlead_broker.server.http.body import UNKNOWN
 from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
-FORWARDED_CALLER: Final = "fairlead-caller"
-"""Header of a forwarded call with the caller's principal and groups, separated by commas. Only the peer listener reads
-the header, which replaces `Authorization`: no token leaves the broker that the client called."""
 _FORWARDED: Final = FORWARDED_CALLER.encode()
 
 
@@ -130,18 +125,3 @@ def _forwarded(call: Call, broker: int) -> Caller:
         return Caller(principal=f"broker:{broker}", source=CallerSource.PEER)
     principal, *groups = names.split(",")
     return Caller(principal=principal, groups=tuple(groups), source=CallerSource.PEER)
-
-
-def caller_header(access: CallerAccess) -> tuple[str, str]:
-    """Return the header that names the caller of a forwarded call."""
-    return FORWARDED_CALLER, ",".join(access.caller.names)
-
-
-def audited_caller_headers(call: Call) -> list[tuple[str, str]]:
-    """Return the headers that name the caller of a forwarded call, and its address and token for the audit log."""
-    caller = call.access.caller
-    token = [] if caller.token_id is None else [(CALLER_TOKEN, caller.token_id)]
-    if caller.issuer is not None:
-        key = "" if caller.key_id is None else f"/{quote(cut(caller.key_id), safe='')}"
-        token.append((CALLER_ISSUER, f"{caller.issuer}{key}"))
-    return [caller_header(call.access), (CALLER_ADDRESS, call.client_address), *token]

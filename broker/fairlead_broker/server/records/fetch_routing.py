@@ -31,10 +31,10 @@ from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionInd
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.peers import messages
+from fairlead_broker.peers.forwarded_callers import caller_header
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, FetchResult, FetchSpec, PartitionFetch
 from fairlead_broker.runtime.engine.budget import HeldAnswer
-from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.disconnect import unless_gone
 from fairlead_broker.server.routing.forwarding import JSON_BODY, Forwarding, no_answer, passed_on

@@ -30,11 +30,11 @@ from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionInd
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.peers import messages
+from fairlead_broker.peers.forwarded_callers import caller_header
 from fairlead_broker.peers.peers import PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.positions import look_up
-from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.routing.forwarding import JSON_BODY, LEADER_SECONDS_MAX, Forwarding, no_answer
 from fairlead_broker.server.routing.locate import (

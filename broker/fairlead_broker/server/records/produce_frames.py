@@ -29,9 +29,9 @@ from fairlead_api.bodies.requests import (
 from fairlead_api.identifiers import Acks, BrokerId, LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp, parse_timestamp_us
+from fairlead_broker.peers.forwarded_callers import caller_header
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
-from fairlead_broker.server.http.access_gate import caller_header
 from fairlead_broker.server.http.call import Call, Endpoint, body_type
 from fairlead_broker.server.records.produce_head import (
     IN_THE_BATCH,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,18 +18,15 @@ from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import BrokerId, Revision
 from fairlead_api.problems import JSON as JSON_VALUE
-from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.problems import ProblemError
 from fairlead_api.routes import ROUTES
-from fairlead_broker.coordination.protocol import CoordinationUnavailable
 from fairlead_broker.peers import identity, messages
+from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER, audited_caller_headers
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.server.http.access_gate import (
-    AUTHORIZATION,
-    FORWARDED_CALLER,
-    audited_caller_headers,
-)
+from fairlead_broker.runtime.peer_serving.forwarded_calls import RETRY_SECONDS, ForwardedCalls
+from fairlead_broker.server.http.access_gate import AUTHORIZATION
 from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import ADMIN_BYTES_MAX, BODILESS_STATUSES, Call, Endpoint
 from fairlead_broker.server.http.disconnect import unless_gone
@@ -40,25 +36,9 @@ from fairlead_broker.server.routing.locate import Here, locate_path
 if TYPE_CHECKING:
     from prometheus_client import Counter
 
-ADMIN_SECONDS_MAX: Final = 60.0
-"""Maximum number of seconds that the controller may take; writing the partitions of the largest topic takes several
-seconds."""
 LEADER_SECONDS_MAX: Final = 30.0
 """Maximum seconds that a leader may take for a call without its own timeout; delete-records waits for followers."""
-MIRROR_SECONDS_MAX: Final = 5.0
-"""Maximum number of seconds for which an answer from the controller is delayed until this broker's mirror contains
-the change.
-"""
-CONTROLLER_SECONDS_MAX: Final = 5.0
-"""Maximum number of seconds for which a call waits for a controller. A cluster has no controller while it starts, and
-after the loss of its controller until that broker's lease expires.
-"""
-RETRY_SECONDS: Final = 0.2
-"""Number of seconds after which a retry is advised when an election is probably in progress."""
 JSON_BODY: Final = ("content-type", JSON)
-_STRANGER_CODES: Final = frozenset({"peer_refused", "stale_broker_epoch"})
-"""Problem codes with which a peer refuses a broker whose incarnation has ended, before it processes the request."""
-_STRANGER_STATUSES: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.PRECONDITION_FAILED})
 _NOT_PASSED_ON: Final = frozenset(
     {
         b"connection", b"content-length", b"expect", b"host", b"keep-alive", b"te", b"transfer-encoding", b"upgrade",
@@ -90,7 +70,7 @@ class Forwarding:
     def __init__(self, broker: Broker, forwarded: Counter) -> None:
         """`forwarded` counts the forwarded calls by route and outcome."""
         self._broker = broker
-        self._forwarded = forwarded
+        self._calls = ForwardedCalls(broker.peer_side, broker.controllership, lambda: broker.ready, forwarded)
         self._routes = RouteTable(ROUTES)
         self._stop = asyncio.Event()
 
@@ -146,8 +126,13 @@ class Forwarding:
                 await endpoint(call)
                 return
             body = await call.body(ADMIN_BYTES_MAX)
-            heard = await self._ask_controller(
-                controller, call.scope["method"], target(call), passed_on(call), body
+            heard = await self._calls.ask_controller(
+                call.matched_route.name,
+                controller,
+                call.scope["method"],
+                target(call),
+                passed_on(call),
+                body,
             )
             call.is_forwarded = True
             await call.answer(heard.status, passed_back(heard), heard.body)
@@ -166,8 +151,10 @@ class Forwarding:
                 call.change = {"topic": request.name, "partitions": view.partition_count}
             return view
         body = messages.encode(request)
-        headers = [JSON_BODY, *audited_caller_headers(call)]
-        heard = await self._ask_controller(controller, "POST", "/v1/topics", headers, body)
+        headers = [JSON_BODY, *audited_caller_headers(call.access, call.client_address)]
+        heard = await self._calls.ask_controller(
+            "create_topic", controller, "POST", "/v1/topics", headers, body
+        )
         if heard.status >= HTTPStatus.BAD_REQUEST:
             raise problem_of(heard)
         return self._broker.views.by_name(request.name)
@@ -221,56 +208,17 @@ class Forwarding:
         timeout_seconds: float,
     ) -> PeerAnswer:
         """Send a request to another broker once, and return its answer. Raises `PeerUnavailable`."""
-        peers = self._broker.peer_side.peers
         route, _ = self._routes.find(method, path.partition("?")[0])
-        try:
-            heard = await peers.call(
-                broker, method, path, headers=headers, body=body, timeout_seconds=timeout_seconds
-            )
-        except PeerUnavailable as unavailable:
-            self._forwarded.labels(route.name, "no_answer" if unavailable.sent else "not_sent").inc()
-            raise
-        self._forwarded.labels(route.name, str(heard.status)).inc()
-        if heard.status in _STRANGER_STATUSES and (problem := problem_of(heard)).code in _STRANGER_CODES:
-            # The peer has refused this broker, not the caller, and has not processed the request.
-            raise PeerUnavailable(broker, problem.detail, sent=False)
-        return heard
+        return await self._calls.ask(route.name, broker, method, path, headers, body, timeout_seconds)
 
     async def _controller_elsewhere(self, call: Call) -> BrokerId | None:
         """Return the broker to which a call for the controller is forwarded; None if this broker executes the call."""
-        if self._broker.ready:
-            await self._broker.controllership.known(CONTROLLER_SECONDS_MAX)
+        await self._calls.wait_for_controller()
         return self._broker.peer_side.controller_elsewhere() if call.may_forward else None
 
-    async def _ask_controller(
-        self,
-        controller: BrokerId,
-        method: str,
-        path: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-    ) -> PeerAnswer:
-        try:
-            heard = await self.ask(controller, method, path, headers, body, ADMIN_SECONDS_MAX)
-        except PeerUnavailable as unavailable:
-            raise ProblemError(
-                "coordination_unavailable",
-                f"the controller does not answer: {unavailable}",
-                side_effect=SideEffect.MAYBE if unavailable.sent else SideEffect.NONE,
-                retry_after_seconds=RETRY_SECONDS,
-            ) from unavailable
-        if heard.status < HTTPStatus.BAD_REQUEST:
-            await self.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
-        return heard
-
     async def see(self, revision: Revision) -> None:
-        """Wait until the mirror of this broker has reached a revision.
-
-        A timeout of the wait is ignored, because the change has already taken effect.
-        """
-        with suppress(TimeoutError, CoordinationUnavailable):
-            async with asyncio.timeout(MIRROR_SECONDS_MAX):
-                await self._broker.peer_side.wait_for(revision)
+        """Wait until the mirror of this broker has reached a revision, for at most a few seconds."""
+        await self._calls.see(revision)
 
 
 def passed_on(call: Call) -> list[tuple[str, str]]:
@@ -280,7 +228,7 @@ def passed_on(call: Call) -> list[tuple[str, str]]:
     """
     side = call.caller_side.text
     passed = [] if side == "http" else [(identity.CALLER_SCHEME, side)]
-    return [*audited_caller_headers(call), *passed, *_as_given(call)]
+    return [*audited_caller_headers(call.access, call.client_address), *passed, *_as_given(call)]
 
 
 def _as_given(call: Call) -> list[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Checks whether a caller may change the cluster's security keys and would still be able to undo the change.
 
-Callers: ``configs`` for patches of the cluster's configuration (rules Z2, Z17, Z18).
+The packages that answer clients call this module for patches of the cluster's configuration (rules Z2, Z17, Z18).
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.versions import SECURITY_LEVEL
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.access.mode import SecurityMode
-from fairlead_broker.runtime import Broker
 
 
 def check_security_change(
-    broker: Broker, access: CallerAccess, patch: Mapping[str, ConfigInput] | None
+    feature_level: int, access: CallerAccess, patch: Mapping[str, ConfigInput] | None
 ) -> None:
     """Raise the problem with which a patch of the cluster's configuration is refused because of its security keys.
 
@@ -27,7 +26,7 @@ def check_security_change(
         access.require(Operation.ALTER, Kind.SECURITY, SINGLE_NAME)
     mode = None if patch is None else patch.get(SECURITY_MODE_KEY)
     if mode in (SecurityMode.OBSERVE, SecurityMode.ENFORCE):
-        check_level(broker, f"security.mode={mode}")
+        check_level(feature_level, f"security.mode={mode}")
     if mode == SecurityMode.ENFORCE and (access.caller.is_anonymous or not access.rules.can_set_back):
         principal = access.caller.principal
         raise ProblemError(
@@ -38,11 +37,11 @@ def check_security_change(
         )
 
 
-def check_level(broker: Broker, what: str) -> None:
+def check_level(feature_level: int, what: str) -> None:
     """Raise `not_possible_now` if the cluster's feature level allows a release that would ignore a security record."""
-    if broker.feature_level < SECURITY_LEVEL:
+    if feature_level < SECURITY_LEVEL:
         raise ProblemError(
             "not_possible_now",
-            f"{what} needs feature level {SECURITY_LEVEL}, the cluster is at {broker.feature_level}; raise it with: "
+            f"{what} needs feature level {SECURITY_LEVEL}, the cluster is at {feature_level}; raise it with: "
             f"fairlead cluster config -c {FEATURE_LEVEL_KEY}={SECURITY_LEVEL}",
         )
