@@ -72,7 +72,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     address: str | None = None
     """Address of the client."""
     route: str | None = None
-    """Name of the call in the route table."""
+    """Name of the call in the route table, or `kafka:` and the name of an API of Kafka's protocol."""
     operation: str | None = None
     resource: str | None = None
     status: int | None = None

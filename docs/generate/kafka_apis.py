@@ -21,7 +21,12 @@ A [problem](problems/index.md) that HTTP clients get with this code is one of Ka
 message of the problem is in the field `error_message`, where the version of the answer has the field.
 
 """
-FAMILY_NAMES = {Family.DATA: "records", Family.GROUP: "groups", Family.ADMIN: "administration"}
+FAMILY_NAMES = {
+    Family.DATA: "records",
+    Family.GROUP: "groups",
+    Family.TOPIC: "administration of topics",
+    Family.ADMIN: "other administration",
+}
 
 
 def pages() -> dict[str, str]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from weakref import ref
 
+from fairlead_broker.kafka.calls.admin.changes import Changes
+from fairlead_broker.kafka.calls.admin.cluster import ClusterCalls
+from fairlead_broker.kafka.calls.admin.configs import ConfigCalls
+from fairlead_broker.kafka.calls.admin.partitions import PartitionCalls
+from fairlead_broker.kafka.calls.admin.records import RecordCalls
+from fairlead_broker.kafka.calls.admin.topics import TopicCalls
 from fairlead_broker.kafka.calls.call import Client, CloseConnection, KafkaCall
 from fairlead_broker.kafka.calls.classic import ClassicCalls
 from fairlead_broker.kafka.calls.coordinators import CoordinatorCalls
@@ -26,6 +33,7 @@ from fairlead_broker.kafka.protocol.apis import APIS, ApiKey
 from fairlead_broker.kafka.protocol.frames import Frame
 from fairlead_broker.kafka.protocol.messages import UndecodableError, decode_request, encode_response
 from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.audit_log import AUDITED_REQUEST
 
 Execute = Callable[[KafkaCall], Awaitable[Reply | None]]
 _VERSIONS_API: Final = APIS[ApiKey.API_VERSIONS]
@@ -50,17 +58,23 @@ class Dispatch:
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
         """`new_id` returns a random UUID."""
         self._broker = broker
+        changes = Changes(broker)
         self._execute: Mapping[ApiKey, Execute] = {
             ApiKey.API_VERSIONS: api_versions,
-            **MetadataCalls(broker).calls(),
+            **MetadataCalls(broker, changes).calls(),
             **ProduceCalls(broker).calls(),
             **FetchCalls(broker).calls(),
             **OffsetCalls(broker).calls(),
             **ProducerCalls(broker).calls(),
             **CoordinatorCalls(broker).calls(),
-            **GroupCalls(broker, new_id).calls(),
+            **GroupCalls(broker, changes, new_id).calls(),
             **ClassicCalls(broker, new_id).calls(),
-            **GroupOffsetCalls(broker).calls(),
+            **GroupOffsetCalls(broker, changes).calls(),
+            **TopicCalls(broker, changes).calls(),
+            **ConfigCalls(broker, changes).calls(),
+            **PartitionCalls(broker, changes).calls(),
+            **RecordCalls(broker, changes).calls(),
+            **ClusterCalls(broker).calls(),
         }
         assert self._execute.keys() == APIS.keys(), "every API in the table has a call, and every call an API"
 
@@ -77,8 +91,10 @@ class Dispatch:
             return SentReply(encode_response(_VERSIONS_API, 0, header.correlation_id, unsupported_version()))
         request = decode_request(api, header.version, frame.body)
         access = self._broker.security.by_header([], client.address)
+        call = KafkaCall(api, header, request, client, access)
+        AUDITED_REQUEST.set(ref(call))
         try:
-            reply = await self._execute[api.key](KafkaCall(api, header, request, client, access))
+            reply = await self._execute[api.key](call)
         except (CloseConnection, UndecodableError):
             raise
         except Exception as error:

@@ -21,7 +21,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from fairlead_api.configuration import Durability, TopicConfig
-from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_api.identifiers import LeaderEpoch, Offset, ProducerId, TimestampUs
 from fairlead_broker.compaction.cleanable import CleaningState
 from fairlead_broker.log.aborted_index import first_offset, without_aborted
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, RoundDone
@@ -53,6 +53,7 @@ from fairlead_broker.log.segments.segment_writer import (
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.log.segments.storage import File, Storage
 from fairlead_broker.log.synced_offsets import SyncedOffset, SyncedOffsets
+from fairlead_broker.producers import ProducerEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,6 +592,11 @@ class PartitionLog(ReadableLog):
             ]
             markers = [(number, int(entry.epoch)) for number, entry in producers.items() if entry.is_ended]
             return batches, [entry.base_offset for entry in keys.values()], [(int(a), b) for a, b in markers]
+
+    def remembered_producers(self) -> list[tuple[ProducerId, ProducerEntry]]:
+        """Return the producers that the log remembers, the least recently active first."""
+        with self._write_lock:
+            return list(self.producers.state.producers.items())
 
     def note_removed(self, removed_to: Offset) -> None:
         """Durably record that tombstones and markers below an offset may be missing, before they are removed.

@@ -9,6 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.kafka.protocol.apis import Api
 from fairlead_broker.kafka.protocol.frames import RequestHeader
@@ -31,7 +32,7 @@ class Client:
     connection are stored in the order of their requests."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class KafkaCall:
     """Request to one API in one version."""
 
@@ -41,8 +42,20 @@ class KafkaCall:
     """Decoded request, with the attributes from Kafka's definition."""
     client: Client
     access: CallerAccess
+    is_audited: bool = False
+    """Whether a record of the request is in the audit log."""
 
     @property
     def version(self) -> int:
         """Version of the request and of its response."""
         return self.header.version
+
+    @property
+    def audit_caller(self) -> Caller:
+        """Caller of the request, for the audit log."""
+        return self.access.caller
+
+    @property
+    def audit_facts(self) -> dict[str, str]:
+        """Address and API of the request, for the audit log."""
+        return {"address": self.client.address, "route": f"kafka:{self.api.name}"}

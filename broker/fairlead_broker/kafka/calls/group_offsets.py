@@ -17,14 +17,19 @@ from fairlead_api.bodies.group_requests import (
     CommitRequest,
     OffsetCommit,
 )
-from fairlead_api.identifiers import check_group_name
+from fairlead_api.identifiers import PartitionIndex, check_group_name
 from fairlead_api.problems import ProblemError
+from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import NO_ID, RefusedError, TopicFinder
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
-from fairlead_broker.kafka.protocol.messages import OffsetCommitResponse, OffsetFetchResponse
+from fairlead_broker.kafka.protocol.messages import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchResponse,
+)
 from fairlead_broker.runtime import Broker, TopicView
 
 BY_ID_SINCE: Final = 10
@@ -36,12 +41,17 @@ GROUPS_SINCE: Final = 8
 class GroupOffsetCalls:
     """Calls about the committed offsets of groups."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, changes: Changes) -> None:
         self._broker = broker
+        self._changes = changes
 
     def calls(self) -> Mapping[ApiKey, Any]:
         """Return the call of each API of this family."""
-        return {ApiKey.OFFSET_COMMIT: self.commit, ApiKey.OFFSET_FETCH: self.fetch}
+        return {
+            ApiKey.OFFSET_COMMIT: self.commit,
+            ApiKey.OFFSET_FETCH: self.fetch,
+            ApiKey.OFFSET_DELETE: self.delete,
+        }
 
     # -- commits
 
@@ -167,6 +177,45 @@ class GroupOffsetCalls:
                 )
             )
         return topics
+
+    # -- deletion
+
+    async def delete(self, call: KafkaCall) -> Reply:
+        """Delete committed offsets of a group without members."""
+        request, kind = call.request, OffsetDeleteResponse.OffsetDeleteResponseTopic
+        finder = TopicFinder(self._broker, call, Operation.READ)
+        views = [_found(call, finder, topic) for topic in request.topics]
+        places = {
+            (view.topic_id, PartitionIndex(each.partition_index))
+            for topic, (view, _) in zip(request.topics, views, strict=True)
+            if view is not None
+            for each in topic.partitions
+        }
+
+        async def run() -> Changed:
+            gone = await self._broker.groups.delete_offsets_at(request.group_id, places)
+            return Changed(audited={"topics": sorted({each.topic for each in gone.offsets})})
+
+        try:
+            check_group_name(request.group_id)
+            await self._changes.make_here(call, Change("delete_offsets", {"group": request.group_id}, run))
+        except ProblemError as problem:
+            error = error_of(problem, Family.GROUP)
+            return Reply(OffsetDeleteResponse(version=call.version, error_code=error, topics=[]))
+        topics = [
+            kind(
+                version=call.version,
+                name=topic.name,
+                partitions=[
+                    kind.OffsetDeleteResponsePartition(
+                        version=call.version, partition_index=each.partition_index, error_code=error
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic, (_, error) in zip(request.topics, views, strict=True)
+        ]
+        return Reply(OffsetDeleteResponse(version=call.version, error_code=KafkaError.NONE, topics=topics))
 
 
 def commit_error(problem: ProblemError) -> KafkaError:

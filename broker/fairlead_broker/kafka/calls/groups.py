@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from fairlead_api.bodies.group_requests import (
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.pattern_prefix import literal_prefix
+from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
@@ -49,9 +51,10 @@ NOT_FOUND_SINCE: Final = 6
 class GroupCalls:
     """Calls about groups of the KIP-848 protocol, and about groups of any kind."""
 
-    def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
+    def __init__(self, broker: Broker, changes: Changes, new_id: Callable[[], str]) -> None:
         """`new_id` returns a random UUID, for members that send no id."""
         self._broker = broker
+        self._changes = changes
         self._new_id = new_id
 
     def calls(self) -> Mapping[ApiKey, Any]:
@@ -245,10 +248,13 @@ class GroupCalls:
         return Reply(DeleteGroupsResponse(version=call.version, results=results))
 
     async def _deleted(self, call: KafkaCall, group: str) -> KafkaError:
-        try:
-            call.access.require(Operation.DELETE, Kind.GROUP, group)
-            check_group_name(group)
+        async def run() -> Changed:
             await self._broker.groups.delete(group)
+            return Changed(HTTPStatus.NO_CONTENT)
+
+        try:
+            check_group_name(group)
+            await self._changes.make_here(call, Change("delete_group", {"group": group}, run))
         except ProblemError as problem:
             return error_of(problem, Family.GROUP)
         return KafkaError.NONE

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead_api.access_needs import Operation
-from fairlead_api.identifiers import PartitionIndex
+from fairlead_api.identifiers import LeaderEpoch, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import RefusedError, TopicFinder
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
-from fairlead_broker.kafka.protocol.messages import ListOffsetsResponse
+from fairlead_broker.kafka.protocol.messages import ListOffsetsResponse, OffsetForLeaderEpochResponse
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.peer_serving.positions import Position, look_up
@@ -34,7 +34,10 @@ class OffsetCalls:
 
     def calls(self) -> Mapping[ApiKey, Any]:
         """Return the call of each API of this family."""
-        return {ApiKey.LIST_OFFSETS: self.list_offsets}
+        return {
+            ApiKey.LIST_OFFSETS: self.list_offsets,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: self.ends_of_epochs,
+        }
 
     async def list_offsets(self, call: KafkaCall) -> Reply:
         """Return one offset for each partition."""
@@ -67,10 +70,7 @@ class OffsetCalls:
             return response
         try:
             replica = self._broker.replicas.find(view.topic_id, PartitionIndex(wanted.partition_index))
-            if wanted.current_leader_epoch not in (-1, replica.leader_epoch):
-                raise wrong_leader_epoch(
-                    replica.topic, replica.index, wanted.current_leader_epoch, replica.leader_epoch
-                )
+            _check_epoch(replica, wanted.current_leader_epoch)
             await self._look_up(call, replica, wanted.timestamp, response)
         except ProblemError as problem:
             response.error_code = error_of(problem, Family.DATA)
@@ -96,3 +96,60 @@ class OffsetCalls:
             response.leader_epoch = replica.leader_epoch
             if time_us is not None:
                 response.timestamp = time_us // 1000
+
+    # -- leader epochs
+
+    async def ends_of_epochs(self, call: KafkaCall) -> Reply:
+        """Return the end of the highest epoch up to the requested epoch of each partition."""
+        finder = TopicFinder(self._broker, call, Operation.DESCRIBE)
+        kind = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        is_replica = call.version >= 3 and call.request.replica_id >= 0
+        topics = []
+        for topic in call.request.topics:
+            view, error = None, KafkaError.INVALID_REQUEST if is_replica else KafkaError.NONE
+            try:
+                if not is_replica:
+                    view = finder.find(topic.topic, None)
+            except RefusedError as refused:
+                error = refused.error
+            partitions = [self._end_of_epoch(call, view, error, wanted) for wanted in topic.partitions]
+            topics.append(kind(version=call.version, topic=topic.topic, partitions=partitions))
+        return Reply(OffsetForLeaderEpochResponse(version=call.version, topics=topics))
+
+    def _end_of_epoch(self, call: KafkaCall, view: TopicView | None, error: KafkaError, wanted: Any) -> Any:
+        response = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult.EpochEndOffset(
+            version=call.version,
+            error_code=error,
+            partition=wanted.partition,
+            leader_epoch=-1,
+            end_offset=-1,
+        )
+        if view is None:
+            return response
+        try:
+            replica = self._broker.replicas.find(view.topic_id, PartitionIndex(wanted.partition))
+            _check_epoch(replica, wanted.current_leader_epoch)
+            epoch, offset = _end_of(replica, wanted.leader_epoch)
+        except ProblemError as problem:
+            response.error_code = error_of(problem, Family.DATA)
+            return response
+        response.leader_epoch, response.end_offset = epoch, offset
+        return response
+
+
+def _end_of(replica: LeaderReplica, wanted: int) -> tuple[int, int]:
+    """Return the highest epoch up to the wanted epoch with its end offset, each -1 for an epoch of a newer leader."""
+    if wanted > replica.leader_epoch:
+        return -1, -1
+    if wanted < replica.leader_epoch:
+        end = replica.log.end_offset_for_epoch(LeaderEpoch(wanted))
+        if end is not None:
+            return end.epoch, end.end_offset
+    # The log does not list an epoch without records, so that all of its records belong to older epochs.
+    return wanted, replica.log_end_offset
+
+
+def _check_epoch(replica: LeaderReplica, wanted: int) -> None:
+    """Raise the problem of a request with another leader epoch; -1 stands for any epoch."""
+    if wanted not in (-1, replica.leader_epoch):
+        raise wrong_leader_epoch(replica.topic, replica.index, LeaderEpoch(wanted), replica.leader_epoch)

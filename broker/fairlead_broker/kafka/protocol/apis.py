@@ -30,10 +30,28 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_QUORUM = 55
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +96,42 @@ _TABLE: Final = (
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, ""),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "A transactional id is refused."),
     Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "No finalized features."),
+    Api(
+        ApiKey.CREATE_TOPICS,
+        "CreateTopics",
+        2,
+        7,
+        "The brokers of replicas cannot be chosen. An existing topic is an error, unlike over HTTP.",
+    ),
+    Api(ApiKey.DELETE_TOPICS, "DeleteTopics", 1, 6, ""),
+    Api(ApiKey.CREATE_PARTITIONS, "CreatePartitions", 0, 3, "The brokers of replicas cannot be chosen."),
+    Api(ApiKey.DELETE_RECORDS, "DeleteRecords", 0, 2, ""),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, "Requests of replicas are refused."),
+    Api(ApiKey.OFFSET_DELETE, "OffsetDelete", 0, 0, "Only for groups without members."),
+    Api(
+        ApiKey.DESCRIBE_CONFIGS,
+        "DescribeConfigs",
+        1,
+        4,
+        "Topics, brokers, and with an empty broker id the cluster.",
+    ),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, "The same resources."),
+    Api(ApiKey.ALTER_CONFIGS, "AlterConfigs", 0, 2, "Resets every key that the request does not name."),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, "ListConfigResources", 0, 1, "Topics and brokers."),
+    Api(ApiKey.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, "Brokers with a Kafka address."),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, ""),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5, "The data directory of the broker."),
+    Api(ApiKey.DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0, ""),
+    Api(
+        ApiKey.DESCRIBE_QUORUM,
+        "DescribeQuorum",
+        0,
+        2,
+        "The controller is the only voter, and offsets are revisions of the coordination store.",
+    ),
+    Api(ApiKey.ELECT_LEADERS, "ElectLeaders", 0, 2, ""),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, ""),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, ""),
 )
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key.value: api for api in _TABLE})
 """Served APIs by key."""

@@ -54,6 +54,7 @@ class KafkaError(IntEnum):
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
@@ -71,8 +72,12 @@ class KafkaError(IntEnum):
     UNSUPPORTED_COMPRESSION_TYPE = 76
     OFFSET_NOT_AVAILABLE = 78
     MEMBER_ID_REQUIRED = 79
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
@@ -84,6 +89,7 @@ class KafkaError(IntEnum):
     UNRELEASED_INSTANCE_ID = 111
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    MISMATCHED_ENDPOINT_TYPE = 114
     INVALID_REGULAR_EXPRESSION = 128
 
 
@@ -92,7 +98,10 @@ class Family(Enum):
 
     DATA = auto()
     GROUP = auto()
+    TOPIC = auto()
+    """Administration of topics."""
     ADMIN = auto()
+    """Administration of anything else."""
 
 
 _UNKNOWN: Final = KafkaError.UNKNOWN_SERVER_ERROR
@@ -197,14 +206,33 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
             "forbidden": KafkaError.GROUP_AUTHORIZATION_FAILED,
             "unauthenticated": KafkaError.GROUP_AUTHORIZATION_FAILED,
         },
+        Family.TOPIC: {
+            "shutting_down": KafkaError.REQUEST_TIMED_OUT,
+            "forbidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            "unauthenticated": KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            # A quota of partitions refuses the change.
+            "conflict": KafkaError.POLICY_VIOLATION,
+        },
         Family.ADMIN: {"shutting_down": KafkaError.REQUEST_TIMED_OUT},
     }
 )
 
 
+FIELD_ERRORS: Final[Mapping[object, KafkaError]] = MappingProxyType(
+    {
+        "partitions": KafkaError.INVALID_PARTITIONS,
+        "replication_factor": KafkaError.INVALID_REPLICATION_FACTOR,
+        "replicas": KafkaError.INVALID_REPLICA_ASSIGNMENT,
+    }
+)
+"""Error of the problem `invalid_config` for fields of a request that are no configuration keys."""
+
+
 def error_of(problem: ProblemError, family: Family) -> KafkaError:
     """Return Kafka's error for a problem; an unknown code from a newer broker gets an error according to its kind."""
     code = problem.code
+    if code == "invalid_config" and (field := FIELD_ERRORS.get(problem.data.get("key"))) is not None:
+        return field
     found = FAMILY_ERRORS[family].get(code) or ERRORS.get(code)
     if found is not None:
         return found

@@ -10,7 +10,7 @@ of the group.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from fairlead_api.bodies.group_answers import (
     AssignedPartitions,
     CommitAnswer,
+    CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupSummary,
@@ -38,7 +39,7 @@ from fairlead_api.bodies.group_requests import (
 )
 from fairlead_api.bodies.metadata import Page
 from fairlead_api.bodies.requests import Isolation
-from fairlead_api.identifiers import BrokerId, Offset, TopicId
+from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.group_store import GroupStore
@@ -253,13 +254,24 @@ class Groups:
 
     async def delete_offsets(self, group: str, topics: Sequence[str] | None) -> OffsetsAnswer:
         """Delete committed offsets of a group without members; return the deleted offsets. Raises `group_not_empty`."""
-        gone = await self.offsets(group, topics)
+        return await self._delete_offsets(group, (await self.offsets(group, topics)).offsets)
+
+    async def delete_offsets_at(
+        self, group: str, places: Collection[tuple[TopicId, PartitionIndex]]
+    ) -> OffsetsAnswer:
+        """Delete committed offsets of partitions of a group without members. Raises like `delete_offsets`."""
+        found = (await self.offsets(group, None)).offsets
+        return await self._delete_offsets(
+            group, [each for each in found if (each.topic_id, each.partition) in places]
+        )
+
+    async def _delete_offsets(self, group: str, gone: list[CommittedOffset]) -> OffsetsAnswer:
         coordinated = await self._coordinated(group)
-        entries = {(TopicId(each.topic_id), each.partition): None for each in gone.offsets}
+        entries = {(TopicId(each.topic_id), each.partition): None for each in gone}
         if entries:
             await coordinated.commit(lambda: _if_empty(coordinated, entries))
         coordinated.check_empty()
-        return gone
+        return OffsetsAnswer(offsets=gone)
 
     async def reset(self, group: str, request: ResetRequest, *, dry_run: bool) -> ResetAnswer:
         """Reset the offsets of a group without members.

@@ -1,0 +1,1 @@
+"""Calls of administration: topics, configuration, partitions and the cluster, with the access rules of HTTP's calls."""

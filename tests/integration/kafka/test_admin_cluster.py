@@ -1,0 +1,141 @@
+"""Administration by Kafka's clients in a cluster: any broker takes a change, and replicas move between brokers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_kit import FREE
+from cluster_kit import until
+from fairlead_api.identifiers import PartitionIndex
+from fairlead_broker.kafka.protocol.apis import ApiKey
+from fairlead_broker.kafka.protocol.errors import KafkaError
+from fairlead_broker.settings import BrokerSettings
+from fairlead_broker.wiring.start import LocalCluster, start_local_cluster
+from kafka_kit import kafka_address
+from kafka_wire import KafkaConnection
+
+PREFERRED = 0
+SET = 0
+BROKER_RESOURCE = 4
+P0 = PartitionIndex(0)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
+    """Three brokers with Kafka listeners."""
+    settings = [
+        BrokerSettings(
+            data=tmp_path / str(broker),
+            id=broker,
+            listen=FREE,
+            peer_listen=FREE,
+            ops_listen=FREE,
+            kafka_listen=FREE,
+        )
+        for broker in range(3)
+    ]
+    running = await start_local_cluster(settings, tmp_path / "store")
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def connection(cluster: LocalCluster) -> AsyncIterator[KafkaConnection]:
+    """Connection to a broker that is not the controller."""
+    controller = cluster.brokers[0].broker.peer_side.controller
+    other = next(each for each in cluster.brokers if each.broker.peer_side.peers.own.broker != controller)
+    async with KafkaConnection.open(kafka_address(other)) as opened:
+        yield opened
+
+
+async def create(connection: KafkaConnection, name: str, partitions: int = 1) -> Any:
+    """Create a topic with two replicas and return its result."""
+    topic = {"name": name, "num_partitions": partitions, "replication_factor": 2}
+    answer = await connection.ask(
+        ApiKey.CREATE_TOPICS, 7, topics=[{**topic, "assignments": [], "configs": []}], timeout_ms=1000
+    )
+    return answer.topics[0]
+
+
+async def test_any_broker_takes_changes(connection: KafkaConnection) -> None:
+    """A broker that is not the controller creates topics, changes the cluster, and deletes a topic by its id."""
+    setting = {
+        "resource_type": BROKER_RESOURCE,
+        "resource_name": "",
+        "configs": [{"name": "num.partitions", "config_operation": SET, "value": "4"}],
+    }
+    created, again = await create(connection, "orders"), await create(connection, "orders")
+    configured = await connection.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[setting], validate_only=False
+    )
+    wide = await create(connection, "wide", partitions=-1)
+    deleted = await connection.ask(
+        ApiKey.DELETE_TOPICS, 6, topics=[{"name": None, "topic_id": created.topic_id}]
+    )
+
+    assert (created.error_code, again.error_code) == (KafkaError.NONE, KafkaError.TOPIC_ALREADY_EXISTS)
+    assert configured.responses[0].error_code == KafkaError.NONE
+    assert wide.num_partitions == 4
+    assert [each.error_code for each in deleted.responses] == [KafkaError.NONE]
+
+
+async def move(connection: KafkaConnection, replicas: list[int] | None) -> int:
+    """Move the topic `orders`, or cancel its move, and return the error."""
+    answer = await connection.ask(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        1,
+        topics=[{"name": "orders", "partitions": [{"partition_index": 0, "replicas": replicas}]}],
+    )
+    code: int = answer.responses[0].partitions[0].error_code
+    return code
+
+
+async def elect(connection: KafkaConnection) -> int:
+    """Elect the preferred leader of the topic `orders` and return the error."""
+    answer = await connection.ask(
+        ApiKey.ELECT_LEADERS,
+        2,
+        election_type=PREFERRED,
+        topic_partitions=[{"topic": "orders", "partitions": [0]}],
+        timeout_ms=1000,
+    )
+    code: int = answer.replica_election_results[0].partition_result[0].error_code
+    return code
+
+
+async def test_replicas_move_and_leaders_are_elected(
+    cluster: LocalCluster, connection: KafkaConnection
+) -> None:
+    """A partition moves to other brokers and gets its preferred leader; what is not possible has Kafka's errors."""
+
+    async def state() -> tuple[int, list[int]]:
+        [topic] = (await connection.ask(ApiKey.METADATA, 12, topics=[{"name": "orders"}])).topics
+        [partition] = topic.partitions
+        return partition.leader_id, list(partition.replica_nodes)
+
+    await create(connection, "orders")
+    leader, replicas = await state()
+    [added] = {0, 1, 2} - set(replicas)
+    target = [added, replicas[0]]
+    begun = await move(connection, target)
+    views = [each.broker.views for each in cluster.brokers]
+    await until(
+        lambda: all(
+            [each.broker for each in view.by_name("orders").partitions[P0].replicas] == target
+            for view in views
+        ),
+        "the move does not end",
+    )
+    elections = [await elect(connection), await elect(connection)]
+    leader_after, _ = await state()
+    refused = [await move(connection, None), await move(connection, [0, 77])]
+
+    assert leader == replicas[0]
+    assert begun == KafkaError.NONE
+    assert elections == [KafkaError.NONE, KafkaError.ELECTION_NOT_NEEDED]
+    assert leader_after == added
+    assert refused == [KafkaError.NO_REASSIGNMENT_IN_PROGRESS, KafkaError.INVALID_REPLICA_ASSIGNMENT]
