@@ -15,7 +15,7 @@ import h11
 import uvicorn
 
 from fairlead_broker.certificates.material import Material
-from fairlead_broker.certificates.snapshots import Snapshot
+from fairlead_broker.certificates.server_context import load_certificate, server_context
 from fairlead_broker.server.http.asgi import AsgiApplication, Receive, Scope, Send
 from fairlead_broker.server.http.bound_socket import BoundSocket
 
@@ -64,7 +64,7 @@ class OpsListener:
         )
         if self._material is not None:
             config.load()
-            config.ssl = self._tls = await _context(self._material, self._tls_min)
+            config.ssl = self._tls = await server_context(self._material, self._tls_min, ["http/1.1"])
         self._server = _QuietServer(config)
         self._serving = asyncio.get_running_loop().create_task(
             self._server.serve(sockets=[listening]), name="listener-ops"
@@ -86,7 +86,7 @@ class OpsListener:
     async def renew(self, material: Material) -> None:
         """Use a new certificate for later handshakes; no effect on a listener without TLS."""
         if self._tls is not None:
-            await _load(self._tls, material)
+            await load_certificate(self._tls, material)
 
     async def stop(self) -> None:
         """Stop accepting connections and close the listener; requests in progress have one second to finish."""
@@ -95,23 +95,6 @@ class OpsListener:
         self._server.should_exit = True
         await self._serving
         self._server = None
-
-
-async def _context(material: Material, tls_min: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2 if tls_min == "1.2" else ssl.TLSVersion.TLSv1_3
-    context.set_alpn_protocols(["http/1.1"])
-    await _load(context, material)
-    return context
-
-
-async def _load(context: ssl.SSLContext, material: Material) -> None:
-    """Load the certificate for later handshakes; the context of a running server may be changed."""
-    snapshot = await asyncio.to_thread(Snapshot.write, material)
-    try:
-        await asyncio.to_thread(context.load_cert_chain, snapshot.chain, snapshot.key)
-    finally:
-        snapshot.remove()
 
 
 class _QuietServer(uvicorn.Server):
