@@ -257,7 +257,8 @@ class Consumer:
         except Exception as failure:
             if error is None:
                 raise
-            # The exception of the `async with` block is raised; an exception of a callback is added to it as a note.
+            # The exception of the `async with` block is raised; the exception of a callback is added to the raised
+            # exception as a note.
             error.add_note(f"Closing the consumer: {failure!r}")
 
     async def close(self) -> None:

@@ -320,7 +320,7 @@ class ProducerSettings:
     """Maximum number of retries; 0 with acks 0 or 1 gives at-most-once delivery. If None, only the delivery timeout
     stops the retries."""
     idempotence: bool = True
-    """Whether batches carry a producer id and sequences, so that a retried batch is stored only once. Idempotence is
+    """Whether batches have a producer id and sequences, so that a retried batch is stored only once. Idempotence is
     the default if acks is `"all"`."""
     name: str | None = None
     """Name of an idempotent producer: the next producer with the name fences this producer."""

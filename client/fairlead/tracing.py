@@ -1,7 +1,7 @@
 """OpenTelemetry spans for programs that have configured OpenTelemetry; in other programs the module has no cost.
 
 A `create` span is recorded when a record is sent while a span is active; the context of the new span is sent in the
-record's headers. A `send` span covers a request that carries traced records. A `process` span covers the work of a
+record's headers. A `send` span covers a request that contains traced records. A `process` span covers the work of a
 consumer and is linked to the records' spans:
 
     async for batch in consumer:

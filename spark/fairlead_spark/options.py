@@ -261,7 +261,7 @@ READ_OPTIONS: Final = (
 
 
 TRIGGER_DELAY_SECONDS_MAX: Final = 15 * 60.0
-"""Default of `maxTriggerDelay`, which is that of Kafka's source."""
+"""Default of `maxTriggerDelay`, as in Kafka's source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

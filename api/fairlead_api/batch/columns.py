@@ -175,7 +175,7 @@ def split(batch: pa.RecordBatch, bytes_max: int) -> list[pa.RecordBatch]:
 
 
 def header_counts(columns: pa.RecordBatch) -> npt.NDArray[np.int32]:
-    """Return the number of headers of each row of a valid batch with the columns of the schema; 0 for null headers."""
+    """Return the number of headers in each row of a valid batch with the columns of the schema; 0 for null headers."""
     lists = cast("pa.ListArray", columns.column(_HEADERS_COLUMN))
     counts = np.diff(numbers_of(lists.offsets, np.int32))
     if lists.null_count:
@@ -197,7 +197,7 @@ def payload_sizes(columns: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the number of bytes of each value of a column of bytes or text; 0 for nulls."""
+    """Return the number of bytes in each value of a binary or text column; 0 for nulls."""
     offsets = column.buffers()[1]
     if offsets is None or not len(column):
         return np.zeros(len(column), np.int64)

@@ -2,7 +2,7 @@
 
 Brokers call this module when they clean a log. A rewritten batch covers a range of offsets, and each record keeps its
 offset. The record's position in the range is in the column `offset_delta`, which is left out if no offset is missing.
-The layout is that of docs/reference/record-batch.md. This module must not depend on which records remain.
+docs/reference/record-batch.md describes the layout. This module must not depend on which records remain.
 """
 
 from __future__ import annotations

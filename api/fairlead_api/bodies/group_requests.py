@@ -238,7 +238,7 @@ class ResetPartition(Request, frozen=True, kw_only=True):
     ) = UNSET
 
     def __post_init__(self) -> None:
-        """Raise `invalid_topic_name` for a bad name, and `malformed_request` for both or neither of the two fields."""
+        """Raise `invalid_topic_name` for a bad name, and `malformed_request` unless exactly one field is set."""
         check_topic_name(self.topic)
         if (self.partition is UNSET) == (self.partitions is UNSET):
             both = self.partition is not UNSET

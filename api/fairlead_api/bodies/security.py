@@ -171,7 +171,7 @@ class IssuerDescription(Answer, frozen=True, kw_only=True):
     fetched_at: str | None
     """Time of the last successful fetch of the keys."""
     failing: str | None
-    """Cause of the failure of the last fetch of the keys; null if the fetch succeeded."""
+    """Reason why the last fetch of the keys failed; null if the fetch succeeded."""
 
 
 class CertificateDescription(Answer, frozen=True, kw_only=True):

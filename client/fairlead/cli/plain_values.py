@@ -2,8 +2,8 @@
 
 typer converts the value of every option with Pydantic, whose import takes a third of the processor time of a short
 command. Texts, choices, missing values and defaults are used as they are, so only another value, such as a number on
-the command line, loads Pydantic. `main` installs the acceptance. typer's function for it is private: with a release of
-typer that lacks the function, every value is converted.
+the command line, loads Pydantic. `main` calls `accept_plain_values`, which replaces a private function of typer; with a
+release of typer that lacks this function, every value is converted.
 """
 
 from __future__ import annotations

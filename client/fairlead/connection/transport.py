@@ -267,7 +267,7 @@ class Transport:
         """Return the seconds before the next attempt; None if the error must not be retried."""
         advice = None
         if isinstance(error, ClusterError):
-            # The call carries the id of a deleted topic, so a retry cannot succeed.
+            # The call contains the id of a deleted topic, so a retry cannot succeed.
             if not error.retryable or isinstance(error, TopicRecreatedError):
                 return None
             advice = error.retry_after_seconds

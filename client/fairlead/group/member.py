@@ -285,8 +285,8 @@ class GroupMember:
                 if event.round == self._round and self._reconciling:
                     self._moved(event, now, actions)
             case HeartbeatWanted():
-                # The heartbeat in flight may carry the previous epoch. Together with the owned partitions, the previous
-                # epoch means a lost answer and does not fence the member.
+                # The heartbeat in flight may contain the previous epoch. Together with the owned partitions, the
+                # previous epoch means a lost answer and does not fence the member.
                 self._known_owned = None
                 self._hurry(now)
             case Overdue(error):

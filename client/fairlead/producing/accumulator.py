@@ -347,7 +347,7 @@ class Accumulator:
 def _is_tried(batch: PendingBatch) -> bool:
     """Return whether later batches wait for the outcome of a batch in flight.
 
-    A batch larger than the topic's known limit is likely to be refused, and a broker would then hold each later batch
+    A batch larger than the topic's known limit is likely to be refused, and a broker would then delay each later batch
     for a second. An attempt before a cut may have stored the whole batch; in this case the pieces are refused, and
     later pieces must not be sent.
     """

@@ -64,7 +64,7 @@ async def commit_together(
 
 
 async def abort_each(transport: Transport, transactions: Iterable[str]) -> None:
-    """Abort those of the transactions that are open."""
+    """Abort the transactions that are open."""
 
     async def abort(transaction: str) -> None:
         subject = f"abort of transaction {transaction}"

@@ -72,7 +72,7 @@ def produce_call(
     codec: Codec,
     timeout_seconds: float,
 ) -> Call:
-    """Return the request that carries each batch as one frame; the bytes are copied only once."""
+    """Return the request that contains each batch as one frame; the bytes are copied only once."""
     parts: list[Buffer] = []
     for batch in batches:
         meta = ProduceFrameMeta(topic_id=topic_ids[batch.topic], partition=batch.partition)

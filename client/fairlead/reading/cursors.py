@@ -155,7 +155,7 @@ class Prefetch:
         self._buffered_bytes = 0
         self.cursors: dict[TopicPartition, Cursor] = {}
         self.until: EndOffsets | None = None
-        """End offsets of the requested partitions, which are the only ones fetched; None if all partitions are read."""
+        """End offsets of the requested partitions; no other partitions are fetched. None if all partitions are read."""
 
     def wanted(self, cursor: Cursor) -> bool:
         """Return whether a partition may be fetched and handed out now."""

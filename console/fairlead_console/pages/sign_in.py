@@ -94,7 +94,7 @@ async def finish(
     try:
         token = await issuer.token_of(code, flow.verifier, _redirect_uri(request))
         caller = await _caller_of(request, token)
-        # The page refreshes to the next page: browsers treat a redirect as a navigation from the issuer's site, in
+        # The page uses a refresh, not a redirect: browsers treat a redirect as a navigation from the issuer's site, in
         # which they do not send the session cookie.
         shown = await page(request, "sign_in/continue.html", title="Signed in", next_path=flow.next)
         response.body = shown.body

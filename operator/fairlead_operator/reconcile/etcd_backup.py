@@ -1,6 +1,7 @@
 """One pass over an EtcdBackup: applies its CronJob or Job, and reports the results of its pods.
 
-The objects are owned by the EtcdBackup, so Kubernetes deletes them with it; the snapshots stay on their volume.
+The EtcdBackup owns the objects, so Kubernetes deletes them together with the EtcdBackup; the snapshots stay on their
+volume.
 """
 
 from __future__ import annotations

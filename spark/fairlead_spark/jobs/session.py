@@ -44,7 +44,7 @@ def spark_session(
     `PYTHONPATH` that begins with `WORKER_START`, so that they start faster.
 
     `master` is Spark's master; None means the master of the surrounding spark-submit or, without spark-submit, all
-    cores of this machine. `conf` overrides the recommended settings. The state of windows and sessions gets one
+    cores of this machine. `conf` overrides the recommended settings. The state of windows and sessions has one
     partition for each core instead of Spark's default of 200, since each partition costs a task in every batch.
     `partitionBy()` of writers reaches `format("fairlead-delta")`.
     """

@@ -235,5 +235,5 @@ class LakeBatchWriter(LakeWriter, DataSourceArrowWriter):
 
 
 def file_prefix(query_id: str, batch_id: int) -> str:
-    """Return the prefix of the names of all files of a batch."""
+    """Return the prefix of the names of all files in a batch."""
     return f"part-{query_id}-{batch_id:08d}-"

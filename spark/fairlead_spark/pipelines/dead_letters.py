@@ -3,7 +3,8 @@
     parsed, reason = parse_json("value", "user STRING, at TIMESTAMP", required=("user", "at"))
     good, letters = split(records.withColumn("click", parsed), reason, pipeline="sessions", topic="clicks.dead-letters")
 
-`letters` is written to the same sink as the results of `good`, so that one checkpoint covers both.
+`letters` is written to the same sink as the results of `good`, so that one checkpoint covers the results and the dead
+letters.
 
 A separate query for dead letters would need its own checkpoint, and `foreachBatch` runs after the aggregation, when
 individual records are no longer available.

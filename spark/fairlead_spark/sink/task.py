@@ -95,7 +95,7 @@ def _send(producer: Producer, table: pa.Table, options: WriteOptions, columns: S
 
 
 class WriteError(RuntimeError):
-    """Not all records of a task were acknowledged; the others may have been stored as well."""
+    """Not all records of a task were acknowledged; unacknowledged records may have been stored as well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ ABSENT_SECONDS: Final = 10.0
 """Time for which a topic that the driver has seen may be unknown to brokers before the topic counts as deleted."""
 ABSENT_PAUSE_SECONDS: Final = 0.5
 END_SECONDS: Final = 5.0
-"""Deadline of the lookup of log ends after a read without progress."""
+"""Deadline for looking up the ends of logs after a read without progress."""
 
 
 class RangeRead:

@@ -22,7 +22,7 @@ from fairlead_api.bodies.transactions import (
 )
 
 PARTITIONS_AT_ONCE: Final = 20
-"""Number of partitions whose leaders are asked at the same time."""
+"""Number of partitions whose leaders are queried at the same time."""
 HANGING_SECONDS: Final = 60
 """Seconds after its timeout from which an open transaction counts as hanging."""
 

@@ -81,7 +81,7 @@ class Layout:
         self.put(place, tuple(coming if broker == leaving else broker for broker in self._replicas[place]))
 
     def shares_rack(self, place: Place, leaving: int, coming: int) -> bool:
-        """Return whether the added broker is in the rack of a replica that stays."""
+        """Return whether the added broker is in the rack of a replica that is kept."""
         return self._racks.get(coming) in {self._racks.get(each) for each in self._staying(place, leaving)}
 
     def keeps_racks(self, place: Place, leaving: int, coming: int) -> bool:

@@ -1,8 +1,8 @@
 """Steps to secure a Cluster: TLS between brokers, and the security mode, based on the brokers' reports.
 
-Brokers of an existing Cluster get the certificate in one rolling restart and TLS between brokers in a second one,
-because a broker calls each peer by the scheme in the peer's registration (section 7.3 of the security contract). A new
-Cluster starts with TLS.
+Brokers of an existing Cluster receive the certificate in one rolling restart, and TLS between brokers in a second
+rolling restart, because a broker calls each peer by the scheme in the peer's registration (section 7.3 of the security
+contract). A new Cluster starts with TLS.
 """
 
 from __future__ import annotations
