@@ -248,7 +248,7 @@ class TopicProduceAnswer(Answer, frozen=True, kw_only=True):
 
 
 class ProducedLines(Answer, frozen=True, kw_only=True):
-    """Outcome for a group of lines in an NDJSON body: the results, or the problem that all lines have.
+    """Outcome for a group of lines in an NDJSON body: the results, or the problem that caused the refusal of all lines.
 
     Lines are numbered from 1, including empty lines. `status` is 200, 202 (for `acks=0`, without results), 207 if not
     all partitions were stored, or the status of the problem.
