@@ -3,7 +3,7 @@
     python docs/generate/board_pictures.py [--seconds 90] [--into DIRECTORY] [brokers] [spark] [operator]
 
 The program writes one SVG for each board. The data comes from three brokers under load, from a Spark job that reads
-from three brokers (needs Java), and from an operator on the control plane of the tests (needs Go and root). Tests do
+from three brokers (needs Java), and from an operator on the control plane that tests use (needs Go and root). Tests do
 not compare the pictures, since the numbers differ in every run.
 """
 
@@ -107,7 +107,7 @@ def job_under_load(folder: Path) -> Iterator[Prometheus]:
 
 @contextmanager
 def operator_at_work(folder: Path) -> Iterator[Prometheus]:
-    """Run an operator for a Cluster whose brokers do not answer, and create one Topic after the other."""
+    """Run an operator for a Cluster whose brokers do not answer, and create one Topic after another."""
     with shared(f"pictures-{os.getpid()}") as kubernetes:
         install_definitions(kubernetes)
         namespace = kubernetes.namespace()
@@ -219,7 +219,7 @@ def draw(board: dict[str, Any], about: str, prometheus: Prometheus, span: tuple[
         axis.grid(visible=True, linewidth=0.3)
         if panel["type"] != "stat":
             place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "borderaxespad": 0}
-            # Two columns of long labels would be wider than the graph, whose column would become wider too.
+            # Two columns of long labels would be wider than the graph, and would widen the graph's column too.
             longest = max(map(len, axis.get_legend_handles_labels()[1]), default=0)
             columns = 1 if longest > LEGEND_CHARACTERS // 2 else 2
             axis.legend(fontsize=5, frameon=False, ncols=columns, **place)

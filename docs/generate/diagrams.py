@@ -22,7 +22,7 @@ STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A box with lines of text, whose first line is larger; `kind` determines the colour."""
+    """A box with lines of text, the first of which is larger; `kind` determines the colour."""
 
     x: int
     y: int

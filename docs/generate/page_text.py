@@ -14,7 +14,7 @@ GENERATED = (
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; bars inside of cells are escaped."""
+    """Return a Markdown table; bars inside cells are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
 

@@ -1,7 +1,7 @@
 """Conversion of boards to Grafana's JSON.
 
-No other module uses Grafana's library. The module also decides the sizes and places of panels: a line has six numbers
-or two graphs.
+No other module uses Grafana's library. The module also decides the sizes and places of panels: a row has six numbers or
+two graphs.
 """
 
 from __future__ import annotations

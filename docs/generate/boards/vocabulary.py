@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """Variable that users choose at the top of a board among the values of a label."""
+    """Variable whose value users choose at the top of a board, from the values of a label."""
 
     name: str
     label: str
@@ -92,7 +92,7 @@ BROKER: Final = Variable(
 
 def number(title: str, description: str, expression: str, *, unit: str = "short", bad_from: float | None = 1.0,
            bad_below: float | None = None) -> Panel:  # fmt: skip
-    """Return a panel that shows one number, which is red from 1 up by default."""
+    """Return a panel that shows one number, which is red at 1 or more by default."""
     return Panel(
         title=title,
         description=description,
