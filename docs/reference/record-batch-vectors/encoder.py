@@ -1,6 +1,6 @@
 """Encode record batches as docs/reference/record-batch.md describes, with only `struct` and a plain CRC-32C loop.
 
-`generate` uses this module. The module uses no Arrow library, so that the vectors prove the page and do not depend on
+`generate` uses this module. The module uses no Arrow library, so that the vectors verify the page and do not depend on
 the version of a library. Every number of a batch can be set to a wrong value.
 """
 
