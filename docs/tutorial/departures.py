@@ -1,8 +1,8 @@
 """A member of a consumer group that counts flights and departure delays by carrier, each flight exactly once.
 
-Totals and offsets go into one transaction of an SQLite database, so the member can be killed at any time: the next
-owner of its partitions continues at the offsets in the database. `make demo` runs four members as below, and kills one
-of them:
+Totals and offsets are stored in one transaction of an SQLite database, so the member can be killed at any time: the
+next owner of its partitions continues at the offsets in the database. `make demo` runs four members as below, and kills
+one of them:
 
     python departures.py --group board --database board.db --bootstrap http://127.0.0.1:9520
 """

@@ -22,7 +22,7 @@ NAMED: Final = "{{application_name}} {{executor_id}}"
 
 
 def of_queries(what: str) -> tuple[str, str]:
-    """Return expression and legend of a gauge of all streaming queries, with the name of the query as a label."""
+    """Return expression and legend of a gauge for all streaming queries, with the name of the query as a label."""
     name = f"metrics_.+_spark_streaming_(.+)_{what}_Number"
     return (
         f'label_replace({{__name__=~"{name.replace("(", "").replace(")", "")}", {EXECUTORS}}},'
