@@ -72,6 +72,7 @@ from fairlead_api.bodies.operations import (
     ReassignmentDescription,
     ReassignRequest,
     RestartPermitAnswer,
+    TopicSizes,
 )
 from fairlead_api.bodies.quotas import ChangedQuota, QuotaDescription
 from fairlead_api.bodies.requests import (
@@ -416,6 +417,17 @@ class Admin:
         """Return the reassignments in progress."""
         pages = self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
         return [move async for move in pages]
+
+    async def replica_sizes(self, topic: str | None = None) -> list[TopicSizes]:
+        """Return the size of each replica's log on every broker, of all topics or of one.
+
+        A replica whose broker does not answer has the size None. Raises `TopicNotFoundError` for one topic.
+        """
+        if topic is not None:
+            await self.describe_topic(topic)
+        query: dict[str, str] = {} if topic is None else {"topic": topic}
+        pages = self._pages("/v1/replica-sizes", "replica sizes", Page[TopicSizes], query)
+        return [each async for each in pages]
 
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]

@@ -135,6 +135,7 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
         "metadata": "/v1/metadata",
         "list_topics": "/v1/topics",
         "list_reassignments": "/v1/reassignments",
+        "list_replica_sizes": "/v1/replica-sizes",
         "list_groups": "/v1/groups?limit=1",
         "describe_group": "/v1/groups/g",
         "group_lag": "/v1/groups/g/lag",
@@ -153,6 +154,7 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
         for name in (
             "metadata",
             "list_topics",
+            "list_replica_sizes",
             "group_lag",
             "committed_offsets",
             "list_transactions",

@@ -78,6 +78,30 @@ class ReassignmentDescription(Answer, frozen=True, kw_only=True):
     progress: tuple[ReplicaProgress, ...] = ()
 
 
+class ReplicaSize(Answer, frozen=True, kw_only=True):
+    """Log of a replica; both fields are null if its broker does not answer or has no open copy."""
+
+    broker: int
+    size_bytes: int | None
+    """Number of bytes in the log's batches on the disk."""
+    log_end_offset: int | None
+
+
+class PartitionSizes(Answer, frozen=True, kw_only=True):
+    """Logs of the replicas of a partition."""
+
+    partition: int
+    replicas: list[ReplicaSize]
+
+
+class TopicSizes(Answer, frozen=True, kw_only=True):
+    """Logs of the replicas of a topic."""
+
+    topic: str
+    topic_id: str
+    partitions: list[PartitionSizes]
+
+
 ReplicaDigestState = Literal["compared", "no_answer", "not_held", "damaged", "unreadable"]
 
 

@@ -18,6 +18,7 @@ from fairlead_api.bodies.operations import (
     ReassignmentDescription,
     ReassignRequest,
     RestartPermitAnswer,
+    TopicSizes,
 )
 from fairlead_api.routes.configs import BROKER_PARAMETER
 from fairlead_api.routes.definitions import AnswerForm, Route
@@ -27,6 +28,9 @@ from fairlead_api.routes.topics import AFTER, LIMIT, TOPIC_ID_HEADER, TOPIC_PARA
 
 _PARTITION: Final = "/v1/topics/{topic}/partitions/{partition}"
 _PARTITION_PARAMETERS: Final = {**TOPIC_PARAMETER, "partition": "index of the partition, from 0"}
+_ONE_TOPIC: Final = QueryParameter(
+    name="topic", kind=ParameterKind.TEXT, maximum=249, explanation="only this topic"
+)
 _CHANGE: Final = ("conflict", "shutting_down", "coordination_unavailable")
 _TOPIC: Final = ("invalid_topic_name", "topic_not_found", "topic_recreated", "partition_not_found")
 _BODY: Final = ("malformed_request", "body_too_large", "unsupported_media_type")
@@ -210,6 +214,15 @@ OPERATION_ROUTES: Final = (
         access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(LIMIT, AFTER),
         answers=_answered(Page[ReassignmentDescription], "one page of moves, by topic and partition"),
+    ),
+    Route(
+        name="list_replica_sizes",
+        method="GET",
+        path="/v1/replica-sizes",
+        summary="The size of each replica's log, on every broker",
+        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
+        query=(_ONE_TOPIC, LIMIT, AFTER),
+        answers=_answered(Page[TopicSizes], "one page of topics, by name"),
     ),
 )
 """Routes of this module, in the order of the route table."""

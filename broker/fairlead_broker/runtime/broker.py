@@ -50,7 +50,7 @@ from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.lifecycle.departure import Departure
 from fairlead_broker.runtime.peer_serving.cleanings import Cleanings
 from fairlead_broker.runtime.peer_serving.digests import Digests
-from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress
+from fairlead_broker.runtime.peer_serving.log_ends import ClusterLogs
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
@@ -119,7 +119,7 @@ class Broker:
     departure: Departure
     damage_repair: DamageRepair
     replica_serving: ReplicaServing
-    move_progress: MoveProgress
+    cluster_logs: ClusterLogs
     digests: Digests
     cleanings: Cleanings
     positions: Positions

@@ -185,7 +185,7 @@ def _assembled(
         departure=parts.departure,
         damage_repair=parts.damage_repair,
         replica_serving=parts.peers.replica_serving,
-        move_progress=parts.peers.move_progress,
+        cluster_logs=parts.peers.cluster_logs,
         digests=parts.peers.digests,
         cleanings=parts.peers.cleanings,
         positions=parts.peers.positions,

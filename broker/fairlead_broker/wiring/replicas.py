@@ -28,7 +28,7 @@ from fairlead_broker.runtime.lifecycle.departure import Departure
 from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
 from fairlead_broker.runtime.peer_serving.cleanings import Cleanings
 from fairlead_broker.runtime.peer_serving.digests import Digests
-from fairlead_broker.runtime.peer_serving.log_ends import MoveProgress, log_ends
+from fairlead_broker.runtime.peer_serving.log_ends import ClusterLogs, log_ends
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.promises import Promises
@@ -62,7 +62,7 @@ class PeerParts:
     replica_serving: ReplicaServing
     promises: Promises
     voters: Voters
-    move_progress: MoveProgress
+    cluster_logs: ClusterLogs
     digests: Digests
     cleaning_requests: CleaningRequests
     cleanings: Cleanings
@@ -194,7 +194,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         promises=promises,
         voters=voters,
         replica_serving=replica_serving,
-        move_progress=MoveProgress(replicas.log_of, metadata, peers),
+        cluster_logs=ClusterLogs(replicas.log_of, metadata, peers),
         digests=digests,
         cleaning_requests=requests,
         cleanings=cleanings,

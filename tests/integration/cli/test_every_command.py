@@ -30,6 +30,7 @@ COMMANDS = [
     ("topic create orders -p 3 -r 3", "created topic orders with 3 partitions"),
     ("topic list", "orders   3            3"),
     ("topic describe orders", "retention.ms                      604800000             default"),
+    ("topic sizes", "orders   3 "),
     ("topic alter orders -c retention.ms=86400000", "retention.ms   86400000   topic"),
     (r"printf 'a\nb\nc\n' | fairlead produce orders --partition 0 -v", "orders-0 offsets 0 to 2"),
     ("consume orders --from-beginning -n 3", "a\nb\nc\nended with 0"),

@@ -67,6 +67,7 @@ CALLS = {
     "POST /v1/topics/{topic}/partitions/{partition}:elect",
     "DELETE /v1/topics/{topic}/partitions/{partition}/reassignment",
     "GET /v1/reassignments",
+    "GET /v1/replica-sizes",
     "GET /v1/topics/{topic}/partitions/{partition}:digest",
     "GET /v1/topics/{topic}/partitions/{partition}/cleaning",
     "POST /v1/topics/{topic}/partitions/{partition}:clean",
@@ -135,7 +136,9 @@ def test_a_route_is_complete(entry: Route) -> None:
 NEEDS = {
     "public": "versions problem_page openapi docs docs_asset healthz readyz metrics",
     "self": "whoami",
-    "self, describe topic (each in the answer)": "metadata list_topics list_reassignments",
+    "self, describe topic (each in the answer)": (
+        "metadata list_topics list_reassignments list_replica_sizes"
+    ),
     "self, describe group (each in the answer)": "list_groups",
     "self, create topic (each in the request)": "create_topic",
     "self, write topic (each in the request)": "produce",

@@ -1,7 +1,7 @@
-"""Ends of this broker's logs, and the progress of replicas that are being added by moves.
+"""Ends and sizes of logs on this broker and on other brokers, and the progress of replicas that moves add.
 
-Other brokers request log ends when they elect a leader or stop; operators watch the progress of moves. The module
-changes no log.
+Other brokers request log ends when they elect a leader or stop; operators read sizes and watch the progress of moves.
+The module changes no log.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from fairlead_api.bodies.operations import ReplicaProgress
-from fairlead_api.identifiers import BrokerId, TopicIdPartition
+from fairlead_api.bodies.operations import PartitionSizes, ReplicaProgress, ReplicaSize
+from fairlead_api.identifiers import BrokerId, TopicId, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.peers.messages import LogEnd
@@ -20,6 +20,7 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 
 LogOf: TypeAlias = Callable[[TopicIdPartition], PartitionLog | None]
 """Function that returns the open log of a partition."""
+BrokerEnds: TypeAlias = Mapping[BrokerId, Mapping[TopicIdPartition, LogEnd]]
 
 
 def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
@@ -37,18 +38,35 @@ def log_ends(log_of: LogOf, keys: Iterable[TopicIdPartition]) -> list[LogEnd]:
     ]
 
 
-class MoveProgress:
-    """Progress of moves.
-
-    Each broker receives one call for all moves in which it takes part as leader or as added replica.
-    """
+class ClusterLogs:
+    """Logs of replicas on all brokers; each broker receives one call for all its replicas."""
 
     def __init__(self, log_of: LogOf, metadata: ClusterMetadata, peers: Peers) -> None:
         self._log_of = log_of
         self._metadata = metadata
         self._peers = peers
 
-    async def of(self, moves: Sequence[TopicIdPartition]) -> dict[TopicIdPartition, list[ReplicaProgress]]:
+    async def sizes(self, topics: Sequence[TopicId]) -> dict[TopicId, list[PartitionSizes]]:
+        """Return the log sizes of all replicas of topics."""
+        replicas = {
+            TopicIdPartition(topic, index): [each.broker for each in found.value.replicas]
+            for topic in topics
+            for index, found in sorted(self._metadata.partitions(topic).items())
+        }
+        asked: dict[BrokerId, list[TopicIdPartition]] = {}
+        for key, brokers in replicas.items():
+            for broker in brokers:
+                asked.setdefault(broker, []).append(key)
+        ends = await self._ask_all(asked)
+        sizes: dict[TopicId, list[PartitionSizes]] = {topic: [] for topic in topics}
+        for key, brokers in replicas.items():
+            logs = [_size(broker, ends[broker].get(key)) for broker in brokers]
+            sizes[key.topic_id].append(PartitionSizes(partition=key.partition, replicas=logs))
+        return sizes
+
+    async def progress(
+        self, moves: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, list[ReplicaProgress]]:
         """Return the progress of each added replica of partitions; an end that no broker reported is None."""
         leaders, added = dict[TopicIdPartition, BrokerId](), dict[TopicIdPartition, Sequence[BrokerId]]()
         asked: dict[BrokerId, list[TopicIdPartition]] = {}
@@ -63,9 +81,7 @@ class MoveProgress:
                 brokers.add(leaders[key])
             for broker in brokers:
                 asked.setdefault(broker, []).append(key)
-        async with asyncio.TaskGroup() as group:
-            tasks = {broker: group.create_task(self._ask(broker, wanted)) for broker, wanted in asked.items()}
-        ends = {broker: task.result() for broker, task in tasks.items()}
+        ends = await self._ask_all(asked)
         return {
             key: [
                 _progress(
@@ -76,6 +92,12 @@ class MoveProgress:
             for key, brokers in added.items()
         }
 
+    async def _ask_all(self, asked: Mapping[BrokerId, Sequence[TopicIdPartition]]) -> BrokerEnds:
+        """Return the log ends of replicas by broker; a broker that does not answer has none."""
+        async with asyncio.TaskGroup() as group:
+            tasks = {broker: group.create_task(self._ask(broker, wanted)) for broker, wanted in asked.items()}
+        return {broker: task.result() for broker, task in tasks.items()}
+
     async def _ask(
         self, broker: BrokerId, wanted: Sequence[TopicIdPartition]
     ) -> Mapping[TopicIdPartition, LogEnd]:
@@ -85,6 +107,14 @@ class MoveProgress:
             return await self._peers.log_ends(broker, wanted)
         except (PeerUnavailable, ProblemError):
             return {}
+
+
+def _size(broker: BrokerId, end: LogEnd | None) -> ReplicaSize:
+    return ReplicaSize(
+        broker=broker,
+        size_bytes=None if end is None else end.size_bytes,
+        log_end_offset=None if end is None else end.end_offset,
+    )
 
 
 def _progress(broker: BrokerId, own: LogEnd | None, leader: LogEnd | None) -> ReplicaProgress:

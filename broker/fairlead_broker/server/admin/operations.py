@@ -19,6 +19,7 @@ from fairlead_api.bodies.operations import (
     ReassignmentDescription,
     ReassignRequest,
     RestartPermitAnswer,
+    TopicSizes,
 )
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, TopicIdPartition
@@ -51,6 +52,7 @@ class OperationCalls:
             "cancel_reassignment": self.cancel_reassignment,
             "elect_leader": self.elect_leader,
             "list_reassignments": self.list_reassignments,
+            "list_replica_sizes": self.list_replica_sizes,
         }
 
     async def cordon_broker(self, call: Call) -> None:
@@ -124,10 +126,30 @@ class OperationCalls:
             after=call.query.text_or_none("after"),
         )
         keys = [TopicIdPartition(TopicId(each.topic_id), PartitionIndex(each.partition)) for each in chosen]
-        progress = await self._broker.move_progress.of(keys)
+        progress = await self._broker.cluster_logs.progress(keys)
         items = [
             msgspec.structs.replace(each, progress=tuple(progress.get(key, ())))
             for key, each in zip(keys, chosen, strict=True)
+        ]
+        await call.answer_json(Page(items=items, next=following))
+
+    async def list_replica_sizes(self, call: Call) -> None:
+        """``GET /v1/replica-sizes``."""
+        wanted = call.query.text_or_none("topic")
+        chosen, following = page(
+            [
+                view
+                for view in self._broker.views.all()
+                if wanted in (None, view.name) and call.access.sees(Kind.TOPIC, view.name)
+            ],
+            lambda view: view.name,
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        sizes = await self._broker.cluster_logs.sizes([view.topic_id for view in chosen])
+        items = [
+            TopicSizes(topic=view.name, topic_id=view.topic_id, partitions=sizes[view.topic_id])
+            for view in chosen
         ]
         await call.answer_json(Page(items=items, next=following))
 

@@ -15,6 +15,7 @@ from fairlead.cli.records.positions import PositionError, moment
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import TopicNotFoundError
 from fairlead_api.bodies.metadata import TopicDescription, TopicMetadata
+from fairlead_api.bodies.operations import TopicSizes
 from fairlead_api.bodies.requests import HIGH_WATERMARK
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, change and delete topics.")
@@ -121,6 +122,48 @@ def describe(
     print_rows(columns, rows)
     typer.echo()
     print_config(topic.config)
+
+
+@app.command("sizes")
+def sizes(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic, by partition.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the bytes that topics use on the disks of all brokers; with a topic, those of each replica.
+
+    A replica whose broker does not answer is not counted, or has no size.
+
+    Example: fairlead topic sizes orders
+    """
+
+    async def work() -> list[TopicSizes]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.replica_sizes(name)
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+    elif name is None:
+        found.sort(key=lambda topic: (-_stored_bytes(topic), topic.topic))
+        rows = [(topic.topic, len(topic.partitions), _stored_bytes(topic)) for topic in found]
+        print_rows(["TOPIC", "PARTITIONS", "BYTES"], rows)
+    else:
+        print_rows(
+            ["PARTITION", "BROKER", "BYTES", "END OFFSET"],
+            [
+                (each.partition, replica.broker, replica.size_bytes, replica.log_end_offset)
+                for topic in found
+                for each in topic.partitions
+                for replica in each.replicas
+            ],
+        )
+
+
+def _stored_bytes(topic: TopicSizes) -> int:
+    return sum(replica.size_bytes or 0 for each in topic.partitions for replica in each.replicas)
 
 
 @app.command("alter")
