@@ -1,6 +1,6 @@
 # The single entry point to everything that can be done with a checkout. CI calls the same targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-page prove manifests docs release constraints clean
+.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-console-pages bench-page prove manifests docs release constraints clean
 
 BIN := .venv/bin
 # Further arguments of pytest: `make test-fast PYTEST="-k recovery -x"`
@@ -66,6 +66,9 @@ bench-spark: setup-bench ## Spark: reads, streams, writes and triggers against S
 bench-console: setup ## the console's search for one record by key in 10,000,000 records, and the same search with commands (about 3 minutes)
 	@$(BIN)/python benchmarks/workloads/console_search.py $(BENCH)
 
+bench-console-pages: setup ## times of the console's pages with many topics, and its memory with ten open tabs (about 4 minutes)
+	@$(BIN)/python benchmarks/workloads/console_pages.py $(BENCH)
+
 bench-page: setup-bench ## the tables and plots of docs/benchmarks.md from the results in build/bench; `make docs` draws the plots again
 	@$(BIN)/python benchmarks/page.py $(BENCH)
 
@@ -87,9 +90,10 @@ bench-latency: setup-bench ## latencies: alone, under load, on a large topic (ab
 manifests: setup ## what charts and kubectl need of a checkout and is not in git: definitions, schema and boards in the charts, install.yaml, kustomize base, rules
 	@$(BIN)/python .ci/manifests.py
 
-docs: setup ## build the documentation site into site/; draws the measurements, and the boards of Grafana (five minutes, needs root) unless they are drawn
+docs: setup ## build the documentation site into site/; draws the measurements, the boards of Grafana (five minutes, needs root) and the console, unless they are drawn
 	@$(BIN)/python benchmarks/page.py --cache build/no-new-results
 	@[ -e docs/how-to/boards/fairlead-cluster.svg ] || $(BIN)/python docs/generate/board_pictures.py
+	@[ -e docs/how-to/console/overview.png ] || $(BIN)/python docs/generate/console_pictures.py
 	@.ci/docs.sh
 
 release: setup ## wheel, sdist, charts, manifests, bill of materials and licences into dist/; fails for a licence that is not allowed

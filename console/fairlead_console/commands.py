@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Final
 
 import typer
@@ -44,6 +46,9 @@ from fairlead_console.settings import (
     secret_of_file,
 )
 
+M_ARENA_MAX: Final = -8
+"""Parameter of `mallopt` in glibc."""
+ARENAS_MAX: Final = 2
 STOP_SECONDS: Final = 2
 """Seconds for which a stopping console waits for open answers, such as live tails."""
 
@@ -92,6 +97,7 @@ def console(
             forward=oidc_forward,
             ca_file=oidc_ca_file,
         )
+    _limit_memory()
     # The console has no identity of its own: callers without a session call the cluster without a token.
     for name in TOKEN_VARIABLES:
         os.environ.pop(name, None)
@@ -99,6 +105,12 @@ def console(
     code = asyncio.run(_serve(app, settings, is_json=output == "json", until_end_of_input=until_end_of_input))
     if code:
         raise typer.Exit(code)
+
+
+def _limit_memory() -> None:
+    """Let all threads share two arenas of the C library, each of which keeps the memory of its largest moment."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS_MAX)
 
 
 async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, until_end_of_input: bool) -> int:

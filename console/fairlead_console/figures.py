@@ -61,6 +61,8 @@ def iso_text(seconds: float) -> str:
 
 def retention_text(config: Mapping[str, Any]) -> str:
     """Return how long a topic keeps its records, from its settings."""
+    if not config:
+        return ""
     policy = config["cleanup.policy"].value
     kept = []
     if "delete" in policy:

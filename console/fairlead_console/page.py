@@ -23,6 +23,8 @@ from fairlead_console.identity.signed_in import session_of
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 THEME_COOKIE: Final = "fairlead_theme"
+SKETCH_SECONDS: Final = 2
+"""Seconds after which a page with a sketch of the cluster is requested again."""
 THEMES: Final = ("light", "dark")
 
 
@@ -89,7 +91,10 @@ async def page(
             "done": done,
             "path": request.url.path,
             "read_only": request.app.state.settings.read_only,
-            "refresh_seconds": refresh_seconds,
+            "refresh_seconds": refresh_seconds
+            if refresh_seconds is None or picture is None or not picture.is_sketch
+            else SKETCH_SECONDS,
+            "is_sketch": picture is not None and picture.is_sketch,
             "session": session_of(request),
             "sign_in": picture is not None and picture.caller.mode != "open",
             "theme": theme if theme in THEMES else "",

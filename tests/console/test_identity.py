@@ -184,6 +184,23 @@ def test_a_revoked_token_ends_its_session(secured: Secured) -> None:
     assert visitor.get("/topics/orders", HX_Request="true")[0] == 401
 
 
+def test_the_page_of_security_needs_its_own_right(secured: Secured) -> None:
+    """The page lists principals, rules and quotas with their use, and a check names the deciding rule."""
+    with Admin(secured.bootstrap, token=secured.tokens["admin"]) as admin:
+        admin.put_quota("user:writer", each={"produce_bytes_per_second": 1_048_576})
+        rules = {(each.principal, each.kind): each.acl_id for each in admin.acls()}
+        visitor = secured.visitor("admin")
+        page = visitor.get("/security")[2]
+        yes = visitor.get("/security?principal=user:reader&operation=read&kind=topic&name=orders")[2]
+        no = visitor.get("/security?principal=user:reader&operation=write&kind=topic&name=orders")[2]
+        admin.remove_quota("user:writer")
+
+    assert all(each in page for each in ("user:reader", "topic:*", "superuser", "1 MiB", "enforce"))
+    assert rules["user:reader", "topic"] in yes.partition("because:")[2].partition("</p>")[0]
+    assert "may not" in no
+    assert secured.visitor("viewer").get("/security")[0] == 403
+
+
 PAGES = ["/", "/topics", "/topics/orders", "/topics/orders/messages", "/groups", "/brokers", "/brokers/0"]
 MATRIX = {
     "admin": [200, 200, 200, 200, 200, 200, 200],

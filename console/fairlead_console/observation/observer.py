@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, NoReturn, TypeVar
 
 from fairlead import Admin, OffsetAndTimestamp, TopicPartition, clock
@@ -22,9 +23,10 @@ from fairlead.errors import (
     UnauthenticatedError,
 )
 from fairlead_api.bodies.group_answers import LagAnswer
-from fairlead_api.bodies.metadata import Metadata, TopicDescription
+from fairlead_api.bodies.metadata import BrokerDescription, Metadata, TopicDescription, Versions
+from fairlead_api.bodies.security import WhoAmI
 from fairlead_console.observation.history import History, grown
-from fairlead_console.observation.picture import LogEnds, Picture, Topic
+from fairlead_console.observation.picture import LogEnds, Picture, Topic, byte_rate, outlined, shortened
 
 T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
@@ -34,6 +36,8 @@ REFUSED_SECONDS: Final = 300.0
 """Pause after the cluster has refused the caller."""
 DESCRIPTIONS_SECONDS: Final = 60.0
 """Age at which the settings of topics are read again even though no topic has changed."""
+SKETCHED_TOPICS_MIN: Final = 200
+"""Number of topics above which pages do not wait for the first round."""
 CALLS_MAX: Final = 8
 """Maximum number of calls for lags in flight."""
 
@@ -45,12 +49,16 @@ class Observer:
         self._admin = admin
         self._lock = asyncio.Lock()
         self._picture: Picture | None = None
+        self._sketching = asyncio.Lock()
+        self._sketch: Picture | None = None
         self._descriptions: Mapping[str, TopicDescription] = {}
         self._described_at = float("-inf")
         self.trouble: FairleadError | None = None
         """Error of the newest round; None if the cluster has answered."""
         self.rates = History()
         """Records per second by topic; the empty name has the rate of all topics together."""
+        self.byte_rates = History()
+        """Stored bytes per second by topic; the empty name has the rate of all topics together."""
         self.lags = History()
         """Lag in records by group."""
         self.lag_seconds = History()
@@ -71,7 +79,20 @@ class Observer:
             await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
 
     async def picture(self) -> Picture:
-        """Return the newest picture; if there is none yet, query the cluster. Raises the errors of the SDK."""
+        """Return the newest picture; if there is none yet, query the cluster. Raises the errors of the SDK.
+
+        The first round in a cluster with many topics takes seconds. Until it ends, the picture is a sketch.
+        """
+        if self._picture is None:
+            async with self._sketching:
+                if self._picture is None and self._sketch is None:
+                    self._sketch = await self._sketched()
+        if (
+            self._picture is None
+            and self._sketch is not None
+            and len(self._sketch.topics) > SKETCHED_TOPICS_MIN
+        ):
+            return self._sketch
         if self._picture is None:
             async with self._lock:
                 if self._picture is None:
@@ -94,32 +115,54 @@ class Observer:
         except FairleadError as error:
             self.trouble = error
             if isinstance(error, UnauthenticatedError):
-                self._picture = None
+                self._picture = self._sketch = None
             raise
-        self.trouble, self._picture = None, now
+        self.trouble, self._picture, self._sketch = None, now, None
         if before is not None:
             self.rates.append(now.at, {"": now.rate} | {name: each.rate for name, each in now.topics.items()})
+            self.byte_rates.append(
+                now.at, {"": now.byte_rate} | {name: each.byte_rate for name, each in now.topics.items()}
+            )
             self.lags.append(now.at, {name: each.total_records for name, each in now.lags.items()})
             self.lag_seconds.append(now.at, {name: each.max_seconds for name, each in now.lags.items()})
 
-    async def _ask(self, *, described: bool) -> Picture:
+    async def _sketched(self) -> Picture:
+        """Return a picture without offsets, sizes and settings, which needs one call for all topics."""
+        caller, versions, metadata, brokers = await self._outline()
+        topics = {topic.name: Topic(outlined(topic), topic.partitions, {}, 0.0) for topic in metadata.topics}
+        return Picture(clock.now_ns() / 1e9, versions, caller, metadata, brokers, topics, is_sketch=True)
+
+    async def _outline(self) -> tuple[WhoAmI, Versions, Metadata, list[BrokerDescription]]:
         admin = self._admin
         caller, versions, metadata = await admin.whoami(), await admin.versions(), await admin.metadata()
-        brokers = await _permitted(admin.brokers())
+        return caller, versions, metadata, await _permitted(admin.brokers())
+
+    async def _ask(self, *, described: bool) -> Picture:
+        admin = self._admin
+        caller, versions, metadata, brokers = await self._outline()
         descriptions = await self._topic_descriptions(metadata, described=described)
         ends = await _log_ends(admin, metadata)
         at = clock.now_ns() / 1e9
-        rates = self._rates(ends, at)
+        rates, sizes = self._rates(ends, at), await _sizes(admin)
         topics = {
             topic.name: Topic(
                 descriptions[topic.name],
                 topic.partitions,
                 ends.get(topic.name, {}),
                 rates.get(topic.name, 0.0),
+                sizes.get(topic.name, {}),
             )
             for topic in metadata.topics
             if topic.name in descriptions
         }
+        before = self._picture
+        if before is not None:
+            topics = {
+                name: replace(topic, byte_rate=byte_rate(before.topics[name], topic, at - before.at))
+                if name in before.topics
+                else topic
+                for name, topic in topics.items()
+            }
         groups = [each.group for each in await admin.list_groups()]
         return Picture(
             at, versions, caller, metadata, brokers, topics, await _group_lags(admin, groups), len(groups)
@@ -137,7 +180,7 @@ class Observer:
         )
         now = clock.monotonic()
         if described or not is_same or now - self._described_at > DESCRIPTIONS_SECONDS:
-            self._descriptions = {each.name: each for each in await self._admin.list_topics()}
+            self._descriptions = {each.name: shortened(each) for each in await self._admin.list_topics()}
             self._described_at = now
         return self._descriptions
 
@@ -160,6 +203,19 @@ async def _permitted(asked: Awaitable[list[T]]) -> list[T]:
         return await asked
     except ForbiddenError:
         return []
+
+
+async def _sizes(admin: Admin) -> Mapping[str, Mapping[int, Mapping[int, int]]]:
+    """Return the bytes of each log by topic, partition and broker."""
+    return {
+        topic.topic: {
+            part.partition: {
+                each.broker: each.size_bytes for each in part.replicas if each.size_bytes is not None
+            }
+            for part in topic.partitions
+        }
+        for topic in await admin.replica_sizes()
+    }
 
 
 async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:

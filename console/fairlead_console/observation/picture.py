@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Final
+
+import msgspec
 
 from fairlead.health import Health, health_of
 from fairlead_api.bodies.group_answers import LagAnswer
@@ -13,9 +16,12 @@ from fairlead_api.bodies.metadata import (
     Metadata,
     PartitionMetadata,
     TopicDescription,
+    TopicMetadata,
     Versions,
 )
 from fairlead_api.bodies.security import WhoAmI
+
+LISTED_SETTINGS: Final = frozenset(("cleanup.policy", "retention.bytes", "retention.ms"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,10 @@ class Topic:
     """Offsets of the partitions whose leader has answered."""
     rate: float
     """Records per second between the last two rounds."""
+    sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    """Bytes of each log by partition and broker, as far as the brokers have answered."""
+    byte_rate: float = 0.0
+    """Stored bytes per second of one copy, between the last two rounds."""
 
     @property
     def name(self) -> str:
@@ -51,6 +61,20 @@ class Topic:
     def records(self) -> int:
         """Number of offsets in all logs."""
         return sum(each.records for each in self.ends.values())
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all replicas together."""
+        return sum(sum(each.values()) for each in self.sizes.values())
+
+    @cached_property
+    def log_sizes(self) -> Mapping[int, int]:
+        """Bytes of one copy of each partition: that of the leader, else the largest."""
+        return {
+            each.partition: sizes.get(-1 if each.leader is None else each.leader, max(sizes.values()))
+            for each in self.partitions
+            if (sizes := self.sizes.get(each.partition))
+        }
 
     @cached_property
     def without_leader(self) -> int:
@@ -95,6 +119,8 @@ class Picture:
     lags: Mapping[str, LagAnswer] = field(default_factory=dict)
     """Lag of each group whose coordinator has answered."""
     groups: int = 0
+    is_sketch: bool = False
+    """Whether offsets, sizes, settings and groups are missing, because the first round has not ended."""
 
     @cached_property
     def health(self) -> Health:
@@ -105,6 +131,21 @@ class Picture:
     def rate(self) -> float:
         """Records per second of all topics together."""
         return sum(each.rate for each in self.topics.values())
+
+    @cached_property
+    def byte_rate(self) -> float:
+        """Stored bytes per second of all topics together, of one copy."""
+        return sum(each.byte_rate for each in self.topics.values())
+
+    @cached_property
+    def stored(self) -> Mapping[int, int]:
+        """Bytes of all replicas on each broker that has answered."""
+        found: dict[int, int] = {}
+        for topic in self.topics.values():
+            for sizes in topic.sizes.values():
+                for broker, size in sizes.items():
+                    found[broker] = found.get(broker, 0) + size
+        return found
 
     @cached_property
     def leaders(self) -> Mapping[int, int]:
@@ -125,3 +166,46 @@ class Picture:
                     if broker is not None:
                         counts[broker] = counts.get(broker, 0) + 1
         return counts
+
+
+def shortened(description: TopicDescription) -> TopicDescription:
+    """Return a description with the settings that lists show.
+
+    All settings of 10,000 topics take a hundred megabytes.
+    """
+    config = {name: entry for name, entry in description.config.items() if name in LISTED_SETTINGS}
+    return msgspec.structs.replace(description, config=config)
+
+
+def outlined(topic: TopicMetadata) -> TopicDescription:
+    """Return the description of a topic whose settings are not known yet."""
+    replicas = max((len(each.replicas) for each in topic.partitions), default=0)
+    return TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        state="ready",
+        partitions=len(topic.partitions),
+        replication_factor=replicas,
+        config={},
+    )
+
+
+def byte_rate(before: Topic, now: Topic, seconds: float) -> float:
+    """Return the stored bytes per second of a topic between two pictures.
+
+    A log from which records were deleted has grown by its new records, of the average size of a record.
+    """
+    if seconds <= 0:
+        return 0.0
+    written = 0.0
+    for partition, size in now.log_sizes.items():
+        earlier, ends, earlier_ends = (
+            before.log_sizes.get(partition), now.ends.get(partition), before.ends.get(partition)
+        )  # fmt: skip
+        if earlier is None or ends is None or earlier_ends is None:
+            continue
+        if size >= earlier:
+            written += size - earlier
+        elif ends.records:
+            written += max(0, ends.end - earlier_ends.end) * size / ends.records
+    return written / seconds

@@ -18,10 +18,13 @@ from fairlead_console.pages import (
     messages,
     overview,
     problem,
+    security,
     sign_in,
     topic,
     topic_changes,
+    topic_cleaning,
     topics,
+    transactions,
 )
 
 PAGES: Final = (
@@ -29,11 +32,14 @@ PAGES: Final = (
     ConsolePage(topics.router, "Topics", "/topics"),
     ConsolePage(topic.router),
     ConsolePage(topic_changes.router),
+    ConsolePage(topic_cleaning.router),
     ConsolePage(groups.router, "Groups", "/groups"),
     ConsolePage(group.router),
     ConsolePage(group_reset.router),
     ConsolePage(brokers.router, "Brokers", "/brokers"),
     ConsolePage(broker.router),
+    ConsolePage(transactions.router, "Transactions", "/transactions"),
+    ConsolePage(security.router, "Security", "/security"),
     ConsolePage(messages.router),
     ConsolePage(message.router),
     ConsolePage(message_export.router),

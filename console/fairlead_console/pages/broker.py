@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Form, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from fairlead.errors import ClusterError, FixError
+from fairlead.errors import BrokerNotFoundError, ClusterError, FixError
 from fairlead.health import stuck
 from fairlead_api.configuration import KEYS
 from fairlead_console.access import Access, ClusterAccess
@@ -99,7 +99,11 @@ async def _broker_page(
     if found is None:
         await access.admin.brokers()  # raises the error if the caller may not list brokers
         raise HTTPException(404)
-    config = await access.admin.broker_config(broker)
+    try:
+        config = await access.admin.broker_config(broker)
+    except BrokerNotFoundError:
+        # A broker that does not run has no settings, and can be removed.
+        config = {}
     return await page(
         request,
         "broker/broker.html",
@@ -111,6 +115,7 @@ async def _broker_page(
         is_controller=picture.metadata.controller == broker,
         leaders=picture.leaders[broker],
         replicas=picture.replicas[broker],
+        stored=picture.stored.get(broker),
         stuck=stuck(broker, found.immovable) if found.immovable else "",
         config=sorted(config.items()),
         keys=KEYS,

@@ -30,6 +30,7 @@ async def show(request: Request, access: Access) -> HTMLResponse:
         picture=picture,
         moves=await access.admin.reassignments(),
         most_leaders=max(picture.leaders.values(), default=0),
+        most_stored=max(picture.stored.values(), default=0),
     )
 
 

@@ -35,6 +35,7 @@ async def show(request: Request, access: Access) -> HTMLResponse:
         largest_lags=lags[:LARGEST],
         times=list(access.observer.rates.times),
         rates=list(access.observer.rates.values("")),
+        byte_rates=list(access.observer.byte_rates.values("")),
     )
 
 

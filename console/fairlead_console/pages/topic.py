@@ -33,13 +33,15 @@ async def show(request: Request, access: Access, name: str) -> HTMLResponse:
         access=access,
         refresh_seconds=10,
         topic=topic,
+        description=description,
         config=sorted(description.config.items()),
         keys=KEYS,
-        largest=max((each.records for each in topic.ends.values()), default=0),
+        largest=max(topic.log_sizes.values(), default=0),
         no_ends=LogEnds(0, 0),
         readers=_readers(name, picture.lags.values()),
         times=list(access.observer.rates.times),
         rates=list(access.observer.rates.values(name)),
+        byte_rates=list(access.observer.byte_rates.values(name)),
     )
 
 

@@ -15,12 +15,14 @@ from fairlead_console.page import page
 
 router = APIRouter()
 
-Order = Literal["name", "partitions", "records", "rate", "state"]
+Order = Literal["name", "partitions", "records", "size", "rate", "bytes", "state"]
 _KEYS: Final[dict[str, Callable[[Topic], Any]]] = {
     "name": lambda topic: topic.name,
     "partitions": lambda topic: -len(topic.partitions),
     "records": lambda topic: -topic.records,
+    "size": lambda topic: -topic.size,
     "rate": lambda topic: -topic.rate,
+    "bytes": lambda topic: -topic.byte_rate,
     "state": lambda topic: (-topic.without_leader, -topic.under_min_isr, -topic.under_replicated),
 }
 

@@ -10,14 +10,13 @@ from typing import Final
 import pyarrow as pa
 
 from fairlead import Producer
-from fairlead.cli.records.files import FORMATS, table_file
 from fairlead.cli.records.lines import line_parser, read_records
 from fairlead_console.access import Connection
 
 READ_BYTES: Final = 1024 * 1024
 LINES: Final = ".txt"
 """Suffix of files whose lines are the values of records."""
-SUFFIXES: Final = (*FORMATS, LINES)
+SUFFIXES: Final = (".parquet", ".arrow", ".arrows", ".csv", ".ndjson", ".jsonl", LINES)
 
 
 class UploadError(ValueError):
@@ -67,6 +66,9 @@ async def _batches(path: Path, key_column: str | None, line_bytes_max: int) -> A
         async for batch in read_records(_parts(path), line_parser(None, None, None), line_bytes_max):
             yield batch
         return
+    # Readers of files take 5 MiB of memory, and few consoles ever read one.
+    from fairlead.cli.records.files import table_file  # noqa: PLC0415
+
     blocks = (await asyncio.to_thread(table_file, path)).blocks(key_column, line_bytes_max)
     while (block := await asyncio.to_thread(next, blocks, None)) is not None:
         yield block.records

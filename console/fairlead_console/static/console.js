@@ -132,7 +132,7 @@
   });
 
   const complete = (root) => { showTimes(root); drawAll(root); showButtons(root); };
-  document.addEventListener("htmx:after:swap", () => complete(document));
+  document.addEventListener("htmx:after:swap", () => { complete(document); schedule(); });
   let resizing = null;
   addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(redraw, 200); });
   complete(document);
