@@ -246,5 +246,5 @@ def _rows_below(offsets: pa.Array, offset: int, base_offset: int) -> int:
     if offsets[count - 1].as_py() < offset:
         return count
     if offsets[count - 1].as_py() - offsets[0].as_py() == count - 1:
-        return int(offset - offsets[0].as_py())
+        return max(0, int(offset - offsets[0].as_py()))
     return int((offsets.to_numpy(zero_copy_only=False) < offset).sum())

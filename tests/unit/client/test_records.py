@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ from fairlead.reading.cursors import Cursor, Fetched
 from fairlead.reading.reader import batches_in
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.batch.header import Attribute, Codec, make_stamp, read_header
+from fairlead_api.batch.rewritten_batches import Cover, encode_rewritten
 from refusals import raises
 
 if TYPE_CHECKING:
@@ -187,3 +189,18 @@ def test_records_and_batches_show_what_they_are() -> None:
     assert batch.topic_partition == TopicPartition("flights", 4)
     assert batch.leader_epoch == 3
     assert batch.nbytes == len(stored([b"a"], 40))
+
+
+@pytest.mark.parametrize("offsets", [[45, 46, 47], [45, 47, 52]])
+@pytest.mark.parametrize("start", [0, 42, 45, 46, 48, 53])
+def test_a_cleaned_batch_is_read_from_any_offset(offsets: list[int], start: int) -> None:
+    """A batch that covers removed offsets has the records from the requested offset on, wherever its records begin."""
+    header = read_header(stored([b"a", b"b", b"c"], 40))
+    columns = record_batch([b"a", b"b", b"c"], [b"k", b"l", b"m"], default_timestamp_us=0)
+    data = encode_rewritten(Cover(header, 40, 60, 9_000_000, 0), columns, np.array(offsets))
+    left = [offset for offset in offsets if offset >= start]
+    batch = only(data, start)
+
+    assert [record.offset for record in batch] == left
+    assert batch.to_arrow().column("offset").to_pylist() == left
+    assert [record.offset for record in batch.before(47)] == [offset for offset in left if offset < 47]
