@@ -44,6 +44,7 @@ MIB = 1 << 20
 START_KEYS = {
     "log.cleaner.dedupe.buffer.size": "cleaner_buffer_bytes",
     "log.cleaner.enable": "cleaner_enabled",
+    "log.cleaner.threads": "cleaner_threads",
     "broker.session.timeout.ms": "lease_seconds",
     "max.connections": "connections_max",
     "num.io.threads": "disk_threads",
@@ -54,6 +55,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _PRINCIPALS = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
 SCHEMES = ("http", "https")
+CLEANER_BUFFER_BYTES_MIN = 16 * MIB
+"""Smallest memory for the keys of one round of cleaning."""
 LISTENS_MAX = 3
 """Maximum number of addresses of the data listener: plain and TLS while clients move, and one for local tools."""
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -269,8 +272,13 @@ class Limits(BaseModel):
     cleaner_enabled: bool = True
     """Whether the broker cleans the partitions of compacted topics."""
 
-    cleaner_buffer_bytes: int = Field(default=128 << 20, ge=16 << 20)
-    """Memory in bytes for the keys of one cleaning round: 24 bytes per slot of a map filled to three quarters."""
+    cleaner_threads: int = Field(default=1, ge=0, le=4)
+    """Number of partitions that are cleaned at the same time, each by a child process. With 0, no partition is cleaned.
+    """
+
+    cleaner_buffer_bytes: int = Field(default=128 * MIB, ge=CLEANER_BUFFER_BYTES_MIN)
+    """Memory in bytes for the keys of all cleaning rounds that run at the same time, at least 16 MiB each: 24 bytes
+    per slot of a map filled to three quarters."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions that are recovered in parallel at startup."""
@@ -359,6 +367,20 @@ class Limits(BaseModel):
     ping_interval_seconds: float = Field(default=30.0, gt=0)
     """Time between two HTTP/2 pings on a connection without traffic. A connection whose ping is not answered within 20
     s is closed."""
+
+    @property
+    def cleans(self) -> bool:
+        """Whether the broker cleans the partitions of compacted topics."""
+        return self.cleaner_enabled and self.cleaner_threads > 0
+
+    @model_validator(mode="after")
+    def _has_memory_for_each_round(self) -> Self:
+        """Refuse a memory for keys that leaves a round less than it needs."""
+        needed = self.cleaner_threads * CLEANER_BUFFER_BYTES_MIN
+        if self.cleaner_buffer_bytes < needed:
+            msg = f"cleaner_buffer_bytes must be at least {needed} for {self.cleaner_threads} cleaner_threads"
+            raise ValueError(msg)
+        return self
 
 
 @dataclass(frozen=True, slots=True)

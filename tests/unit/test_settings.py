@@ -235,6 +235,20 @@ def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
         BrokerSettings.load({"config_values": {"num.io.threads": 0}})
 
 
+def test_a_cleaner_needs_memory_for_each_of_its_rounds() -> None:
+    """Each of the rounds that may run at the same time needs memory for keys, and a cleaner without rounds is off."""
+    two = {"log.cleaner.threads": 2, "log.cleaner.dedupe.buffer.size": 32 << 20}
+
+    assert BrokerSettings().limits.cleans
+    assert BrokerSettings.load({"config_values": two}).limits.cleaner_threads == 2
+    assert not BrokerSettings.load({"config_values": {"log.cleaner.threads": 0}}).limits.cleans
+    assert not BrokerSettings.load({"config_values": {"log.cleaner.enable": False}}).limits.cleans
+    with raises(ValidationError, str(48 << 20), 1):
+        BrokerSettings.load({"config_values": {**two, "log.cleaner.threads": 3}})
+    with raises(ValidationError, "log.cleaner.threads", 1):
+        BrokerSettings.load({"config_values": {"log.cleaner.threads": 5}})
+
+
 def test_the_file_of_the_reference_page_is_understood(tmp_path: Path) -> None:
     """The example on the reference page is a valid settings file, and the page names every setting."""
     page = (checkout.ROOT / "docs/reference/broker-settings.md").read_text(encoding="utf-8")

@@ -419,8 +419,16 @@ _AT_START: Final = (
         16 << 20,
         INT_MAX,
         "bytes",
-        "Memory for the keys of one cleaning, 32 bytes a key. A cleaning with more keys covers the log in several "
-        "rounds.",
+        "Memory for the keys of all cleanings that run at the same time, 32 bytes a key, at least 16 MiB for each of "
+        "log.cleaner.threads. A cleaning with more keys covers the log in several rounds.",
+    ),
+    _number(
+        "log.cleaner.threads",
+        1,
+        0,
+        4,
+        "threads",
+        "Number of partitions that are cleaned at the same time, each by a process. With 0, no partition is cleaned.",
     ),
     _number(
         "max.connections",

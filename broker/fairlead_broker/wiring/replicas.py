@@ -177,7 +177,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         wait_seconds_max=limits.fetch_wait_seconds_max,
     )
     digests = Digests(replicas.log_of, metadata, peers, engine.disk, engine.clock, secrets.token_bytes)
-    requests = CleaningRequests(is_on=limits.cleaner_enabled)
+    requests = CleaningRequests(is_on=limits.cleans)
     cleanings = Cleanings(replicas.log_of, requests, metadata, peers, engine.disk, engine.clock)
     positions = Positions(
         replicas.find, replicas.log_of, metadata, peers, engine.disk, engine.supervisor.spawn

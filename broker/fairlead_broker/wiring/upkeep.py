@@ -79,6 +79,7 @@ def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepPar
             engine.disk,
             clock,
             CleanerSettings(
+                rounds_max=limits.cleaner_threads,
                 buffer_bytes=limits.cleaner_buffer_bytes,
                 backoff_seconds=lambda: parts.configs.cleaner_backoff_seconds,
                 bytes_per_second_max=lambda: parts.configs.cleaner_bytes_per_second,
@@ -142,7 +143,7 @@ def spawn_tasks(
         "transaction looks": parts.disk.looks.run(),
         "idle transactions": transactions.run(),
     }
-    if engine.settings.limits.cleaner_enabled:
+    if engine.settings.limits.cleans:
         tasks["cleaner"] = upkeep.cleaner.run()
     for name, work in tasks.items():
         engine.supervisor.spawn(work, name)

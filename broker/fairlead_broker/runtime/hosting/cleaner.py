@@ -1,9 +1,10 @@
-"""Cleaning of compacted topics: the task that chooses due partitions and carries out one round after another.
+"""Cleaning of compacted topics: the task that chooses due partitions and carries out their rounds.
 
-A child process (`cleaning_child`) does the work of a round; this task replaces segments and paces the child, so that
-producers keep their latency: after every few megabytes, the child waits for permission from this task, which is given
-at the configured rate and not while the disk is slow. Every replica cleans its own log. `compaction` decides which
-partition is due and which records are removed.
+Child processes (`cleaning_child`) do the work of rounds, one process for each round that may run at the same time
+(`log.cleaner.threads`). This task replaces segments and paces the children, so that producers keep their latency: after
+every few megabytes, a child waits for permission from this task, which is given at the configured rate and not while
+the disk is slow. Every replica cleans its own log. `compaction` decides which partition is due and which records are
+removed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Replica: TypeAlias = LeaderReplica | FollowerReplica
 IDLE_SECONDS_MAX: Final = 300.0
 """Number of seconds without a round after which the child process is ended to free its memory."""
 FREE_BYTES_MIN: Final = 1 << 30
-"""Free bytes that a round leaves on the volume, in addition to the size of one group of segments."""
+"""Free bytes that rounds leave on the volume, in addition to the size of one group of segments per round."""
 REMOVAL_SECONDS: Final = 600.0
 """Number of seconds between two rounds of the same partition that only remove expired tombstones: the tombstones may
 have to stay for a follower that is away.
@@ -55,8 +56,10 @@ PAUSE_SECONDS_MAX: Final = 5.0
 class CleanerSettings:
     """Settings of the cleaner. The functions are called before each use."""
 
+    rounds_max: int
+    """Number of rounds that may run at the same time."""
     buffer_bytes: int
-    """Memory for the map of keys."""
+    """Memory of the maps of keys, which the rounds share equally."""
     backoff_seconds: Callable[[], float]
     """Number of seconds between two searches for a due partition, while no partition is due."""
     bytes_per_second_max: Callable[[], float]
@@ -70,6 +73,8 @@ class _Chosen:
 
     partition: Replica
     planned: PlannedRound
+    records: tuple[int, int] = (0, 0)
+    """Number of records that the round has kept and dropped."""
 
 
 class Cleaner:
@@ -98,32 +103,47 @@ class Cleaner:
         self._random_bytes = random_bytes
         self._failed = failed
         self._log = log
-        self._child = CleaningChild()
+        self._children = tuple(CleaningChild(clock) for _ in range(settings.rounds_max))
+        self._choosing = asyncio.Lock()
+        self._running: dict[TopicIdPartition, int] = {}
+        """Free bytes that each running round needs for its largest new segment, by partition."""
+        self._paid_until = 0.0
+        """Time up to which the read and written bytes of all rounds use up the configured rate."""
         self._uncleanable: dict[TopicIdPartition, float] = {}
         """Partitions whose last round failed, with the time of the next attempt."""
         self._removed_from: dict[TopicIdPartition, float] = {}
         """Partitions whose last round only removed expired tombstones, with the time of the next such round."""
-        self._records = (0, 0)
-        """Numbers of records that the current round has kept and dropped."""
         meters.watch(lambda: len(self._uncleanable))
 
     async def run(self) -> None:
-        """Clean due partitions, one after the other, until cancelled."""
+        """Clean due partitions until cancelled."""
+        async with asyncio.TaskGroup() as rounds:
+            for child in self._children:
+                rounds.create_task(self._run(child))
+
+    async def _run(self, child: CleaningChild) -> None:
+        """Clean due partitions with one child, one after the other."""
         idle_since = self._clock.monotonic()
         try:
             while True:
-                chosen = await self._choose()
+                async with self._choosing:
+                    chosen = await self._choose()
+                    if chosen is not None:
+                        self._running[chosen.partition.key] = 0
                 if chosen is not None:
-                    with contained(self._log, "cleaning", chosen.partition.key):
-                        await self._clean(chosen)
+                    try:
+                        with contained(self._log, "cleaning", chosen.partition.key):
+                            await self._clean(child, chosen)
+                    finally:
+                        del self._running[chosen.partition.key]
                     idle_since = self._clock.monotonic()
                     continue
-                if self._child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
-                    await self._child.end()
+                if child.is_running and self._clock.monotonic() - idle_since > IDLE_SECONDS_MAX:
+                    await child.end()
                 # Except for requests, no event announces that a partition is due.
                 await self._requests.wait(self._settings.backoff_seconds())
         finally:
-            await self._child.end()
+            await child.end()
 
     # -- choice
 
@@ -157,6 +177,8 @@ class Cleaner:
     def _rank(self, partition: Replica, planned: PlannedRound) -> tuple[bool, float] | None:
         """Return the rank of a round among the due rounds, or None if the partition must not be cleaned now."""
         due = planned.due
+        if partition.key in self._running:
+            return None
         if self._is_requested(partition, planned):
             return True, planned.range.dirty_ratio
         if due is None or partition.key in self._uncleanable:
@@ -190,19 +212,18 @@ class Cleaner:
 
     # -- one round
 
-    async def _clean(self, chosen: _Chosen) -> None:
+    async def _clean(self, child: CleaningChild, chosen: _Chosen) -> None:
         partition, begun = chosen.partition, self._clock.monotonic()
         if chosen.planned.due is not None and chosen.planned.due.is_removal:
             self._removed_from[partition.key] = begun + REMOVAL_SECONDS
         outcome: CleaningOutcome = "failed"
-        self._records = (0, 0)
         try:
             order = await self._pool.run(self._order, chosen)
             if order is None:
                 outcome = "no_space"
                 self._give_up(partition, "the volume has no room for another segment")
                 return
-            outcome = await self._round(chosen, order)
+            outcome = await self._round(child, chosen, order)
             if outcome != "done":
                 await self._pool.run(partition.log.drop_cleaned)
         except LogClosed:
@@ -214,11 +235,12 @@ class Cleaner:
             self._give_up(partition, str(error))
         finally:
             self._meters.ended(outcome, self._clock.monotonic() - begun)
-            self._note(partition.key, outcome)
+            self._note(chosen, outcome)
 
-    def _note(self, key: TopicIdPartition, outcome: CleaningOutcome) -> None:
+    def _note(self, chosen: _Chosen, outcome: CleaningOutcome) -> None:
         """Record the end of a round for callers that ask about it. A request ends when its round fails."""
-        kept, dropped = self._records
+        key = chosen.partition.key
+        kept, dropped = chosen.records
         self._requests.last_rounds[key] = CleaningRound(
             ended_at=format_timestamp(self._clock.now_us()),
             outcome=outcome,
@@ -236,24 +258,22 @@ class Cleaner:
             chosen.planned,
             removal_limit=chosen.partition.removal_limit(),
             now_us=self._clock.now_us(),
-            buffer_bytes=self._settings.buffer_bytes,
+            buffer_bytes=self._settings.buffer_bytes // self._settings.rounds_max,
             seed=self._random_bytes(SEED_BYTES),
         )
         largest = max(each.size for each in order.segments)
         needed = max(largest, min(order.segment_bytes, sum(each.size for each in order.segments)))
-        return order if log.free_bytes() >= needed + FREE_BYTES_MIN else None
+        self._running[chosen.partition.key] = needed
+        return order if log.free_bytes() >= sum(self._running.values()) + FREE_BYTES_MIN else None
 
-    async def _round(self, chosen: _Chosen, order: CleaningOrder) -> CleaningOutcome:
+    async def _round(self, child: CleaningChild, chosen: _Chosen, order: CleaningOrder) -> CleaningOutcome:
         partition = chosen.partition
-        begun = self._clock.monotonic()
-        paid_bytes = 0
-        async with aclosing(self._child.round(order)) as events:
+        async with aclosing(child.round(order)) as events:
             async for event in events:
                 match event:
                     case Progress(read_bytes, written_bytes):
                         self._meters.progressed(read_bytes, written_bytes)
-                        paid_bytes += read_bytes + written_bytes
-                        await self._wait_for_credit(begun, paid_bytes)
+                        await self._wait_for_credit(read_bytes + written_bytes)
                     case Mapped(_, used_ratio):
                         self._meters.mapped(used_ratio)
                     case GroupCleaned():
@@ -265,17 +285,20 @@ class Cleaner:
                             return "abandoned"
                     case RoundDone():
                         await self._pool.run(partition.log.note_cleaned, event)
-                        self._report(partition, event)
+                        self._report(chosen, event)
                     case RoundFailed():
                         await self._round_failed(partition, event)
                         return "damaged" if event.first_offset is not None else "failed"
         return "done"
 
-    async def _wait_for_credit(self, begun: float, paid_bytes: int) -> None:
-        """Wait until the round may read and write more: at the configured rate, and only while the disk is fast."""
+    async def _wait_for_credit(self, nbytes: int) -> None:
+        """Wait until the round may read and write more: at the configured rate, and only while the disk is fast.
+
+        `nbytes`: number of bytes that the round has read and written since its last wait.
+        """
         waiting = self._clock.monotonic()
-        due = begun + paid_bytes / self._settings.bytes_per_second_max()
-        await _sleep(max(0.0, due - waiting))
+        self._paid_until = max(self._paid_until, waiting) + nbytes / self._settings.bytes_per_second_max()
+        await _sleep(self._paid_until - waiting)
         while self._settings.disk_is_slow() and self._clock.monotonic() - waiting < PAUSE_SECONDS_MAX:
             await _sleep(PAUSE_SECONDS)
         self._meters.waited(self._clock.monotonic() - waiting)
@@ -300,9 +323,10 @@ class Cleaner:
             "partition not cleaned", topic=partition.topic, partition=partition.index, reason=reason
         )
 
-    def _report(self, partition: Replica, done: RoundDone) -> None:
+    def _report(self, chosen: _Chosen, done: RoundDone) -> None:
+        partition = chosen.partition
         self._meters.cleaned(done.kept_records, done.dropped_records)
-        self._records = (done.kept_records, done.dropped_records)
+        chosen.records = (done.kept_records, done.dropped_records)
         self._log.info(
             "partition cleaned",
             topic=partition.topic,

@@ -7,6 +7,7 @@ delay the event loop. The child never renames a file, so it may be killed at any
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -16,22 +17,36 @@ from typing import Final
 
 import msgspec
 
-from fairlead_broker.log.cleaning.process import GO, CleanerEvent, RoundFailed
+from fairlead_broker.clock import Clock
+from fairlead_broker.log.cleaning.process import GO, HURRY, CleanerEvent, RoundFailed
 from fairlead_broker.log.cleaning.rounds import CleaningOrder, RoundDone
 
 PROGRAM: Final = "fairlead_broker.log.cleaning.process"
+ENVIRONMENT: Final = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Environment variables of the child process: Arrow and numpy would start a thread for each processor, and Arrow's own
+allocator does not return freed memory.
+"""
 LINE_BYTES_MAX: Final = 1 << 20
 """Maximum size of an event, enough for a group of a few thousand segments."""
 END_SECONDS: Final = 5.0
 """Number of seconds within which a killed child process must end."""
+STEP_SECONDS_MAX: Final = 2.0
+"""Number of seconds after which a step counts as starved, many times the duration of a step on an idle processor. After
+a starved step, the rest of the round does not wait for an idle processor.
+"""
 
 
 class CleaningChild:
     """One child process, started for the first round and again after it has ended."""
 
-    __slots__ = ("_process",)
+    __slots__ = ("_clock", "_process")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._process: Process | None = None
 
     @property
@@ -47,7 +62,7 @@ class CleaningChild:
         process = await self._running()
         assert process.stdin is not None, "the process has a standard input"
         assert process.stdout is not None, "the process has a standard output"
-        ended = False
+        ended, answer, begun = False, GO, math.inf
         try:
             process.stdin.write(msgspec.json.encode(order) + b"\n")
             while True:
@@ -55,12 +70,15 @@ class CleaningChild:
                 if not line:
                     yield RoundFailed(f"the process ended with status {await process.wait()}")
                     break
+                if self._clock.monotonic() - begun > STEP_SECONDS_MAX:
+                    answer = HURRY
                 event: CleanerEvent = msgspec.json.decode(line, type=CleanerEvent)
                 ended = isinstance(event, RoundDone | RoundFailed)
                 yield event
                 if ended:
                     break
-                process.stdin.write(GO + b"\n")
+                begun = self._clock.monotonic()
+                process.stdin.write(answer + b"\n")
         finally:
             if not ended:
                 # The process is in the middle of a round, and has nothing to save.
@@ -85,13 +103,6 @@ class CleaningChild:
                 stdin=PIPE,
                 stdout=PIPE,
                 limit=LINE_BYTES_MAX,
-                # Arrow and numpy would start a thread for each processor, and Arrow's own allocator does not return
-                # freed memory.
-                env=os.environ
-                | {
-                    "OMP_NUM_THREADS": "1",
-                    "OPENBLAS_NUM_THREADS": "1",
-                    "ARROW_DEFAULT_MEMORY_POOL": "system",
-                },
+                env=os.environ | ENVIRONMENT,
             )
         return self._process

@@ -11,20 +11,24 @@ import pytest
 import structlog
 
 from cleaning_kit import SEED, KeyedBatches, committed, roll
+from fairlead_api.bodies.cleaning import CleaningOutcome
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TopicIdPartition
 from fairlead_broker.log import PartitionLog, StorageFailed
+from fairlead_broker.log.cleaning.rounds import CleaningOrder
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
-from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings
+from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings, _Chosen
 from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
+from fairlead_broker.runtime.hosting.cleaning_child import CleaningChild
 from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
 from fairlead_broker.telemetry import Telemetry
-from log_kit import FIRST_TIME_US, PARTITION, TOPIC, LogBox, SteppingClock, begin
+from log_kit import FIRST_TIME_US, OTHER_TOPIC, PARTITION, TOPIC, LogBox, SteppingClock, begin
 from waiting import until
 
 CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20, min_cleanable_dirty_ratio=0.0)
 
 
+BUFFER_BYTES = 1 << 25
 SECONDS_MAX = 120.0
 """Seconds within which a round ends. On a busy machine, the low-priority child process starts slowly."""
 KEY = TopicIdPartition(TOPIC, PARTITION)
@@ -52,10 +56,32 @@ class Kit:
 
     box: LogBox
     replica: Hosted
-    cleaner: Cleaner
-    clock: SteppingClock
-    telemetry: Telemetry
+    pool: DiskPool
+    partitions: list[Hosted] = field(default_factory=list)
+    clock: SteppingClock = field(default_factory=SteppingClock)
+    telemetry: Telemetry = field(
+        default_factory=lambda: Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
+    )
     failures: list[StorageFailed] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Create the cleaner, which is not started."""
+        self.partitions.append(self.replica)
+        self.cleaner = self.cleaner_of(1)
+
+    def cleaner_of(self, rounds_max: int) -> Cleaner:
+        """Return a cleaner of the partitions that carries out this number of rounds at the same time."""
+        return Cleaner(
+            lambda: self.partitions,  # type: ignore[arg-type, return-value]
+            self.pool,
+            self.clock,
+            CleanerSettings(rounds_max, BUFFER_BYTES, lambda: 0.01, lambda: 1e12, lambda: False),
+            CleanerMeters(self.telemetry),
+            CleaningRequests(is_on=True),
+            random_bytes=lambda count: SEED[:count],
+            failed=self.failures.append,
+            log=self.telemetry.log,
+        )
 
     def count(self, name: str, **labels: str) -> float:
         """Return the value of a metric."""
@@ -72,29 +98,15 @@ async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
     for number in range(40):
         batches.append([(b"k%d" % (number % 4), b"%d" % number)])
     roll(log)
-    telemetry = Telemetry(structlog.wrap_logger(structlog.ReturnLogger(), processors=[]))
-    pool, clock, failures = DiskPool("disk", 1), SteppingClock(), []
-    replica = Hosted(log)
-    settings = CleanerSettings(1 << 24, lambda: 0.01, lambda: 1e12, lambda: False)
-    cleaner = Cleaner(
-        lambda: [replica],  # type: ignore[list-item]
-        pool,
-        clock,
-        settings,
-        CleanerMeters(telemetry),
-        CleaningRequests(is_on=True),
-        random_bytes=lambda count: SEED[:count],
-        failed=failures.append,
-        log=telemetry.log,
-    )
-    yield Kit(box, replica, cleaner, clock, telemetry, failures)
+    pool = DiskPool("disk", 1)
+    yield Kit(box, Hosted(log), pool)
     pool.close()
     box.stop()
 
 
-async def ran(kit: Kit, outcome: str, count: int = 1) -> None:
-    """Run the cleaner until the given number of rounds has ended."""
-    running = asyncio.create_task(kit.cleaner.run())
+async def ran(kit: Kit, outcome: str, count: int = 1, cleaner: Cleaner | None = None) -> None:
+    """Run a cleaner, by default the kit's, until this number of rounds has ended."""
+    running = asyncio.create_task((cleaner or kit.cleaner).run())
     try:
         await until(lambda: kit.count("fairlead_cleaner_rounds_total", outcome=outcome) >= count, SECONDS_MAX)
     finally:
@@ -112,7 +124,7 @@ async def test_a_due_partition_is_cleaned_once(kit: Kit) -> None:
     assert kit.count("fairlead_cleaner_records_total", fate="dropped") == 36
     assert kit.count("fairlead_cleaner_read_bytes_total") > 0
     assert kit.replica.log.cleaning.cleaned == 40
-    assert not kit.cleaner._child.is_running
+    assert not any(child.is_running for child in kit.cleaner._children)
 
 
 async def test_damage_makes_a_partition_uncleanable(kit: Kit) -> None:
@@ -160,3 +172,38 @@ async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) 
     assert chosen is None
     assert kit.count("fairlead_cleaner_rounds_total", outcome="done") == 2
     assert b"k0" in {record.key for record in committed(kit.replica.log)}
+
+
+async def test_rounds_of_several_partitions_run_at_the_same_time(kit: Kit) -> None:
+    """With two threads, two partitions are cleaned at the same time, each by a child with half of the memory."""
+    other = kit.box.opened.open_partition(OTHER_TOPIC, PARTITION, CONFIG)
+    begin(other)
+    KeyedBatches(other).append([(b"k", b"1"), (b"k", b"2")])
+    roll(other)
+    kit.partitions.append(Hosted(other, key=TopicIdPartition(OTHER_TOPIC, PARTITION)))
+    cleaner = kit.cleaner_of(rounds_max=2)
+    together = asyncio.Barrier(2)
+    buffers: list[int] = []
+
+    async def meets(child: CleaningChild, chosen: _Chosen, order: CleaningOrder) -> CleaningOutcome:
+        """Wait for the round of the other partition, then carry out the round."""
+        buffers.append(order.buffer_bytes)
+        await together.wait()
+        return await Cleaner._round(cleaner, child, chosen, order)
+
+    cleaner._round = meets  # type: ignore[method-assign]
+    await ran(kit, "done", count=2, cleaner=cleaner)
+
+    assert buffers == [BUFFER_BYTES // 2] * 2
+    assert [len(committed(each)) for each in (kit.replica.log, other)] == [4, 1]
+    assert not any(child.is_running for child in cleaner._children)
+
+
+async def test_a_round_that_starves_no_longer_waits_for_an_idle_processor(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a step that took too long, the broker orders the child to hurry, which ends the round."""
+    monkeypatch.setattr("fairlead_broker.runtime.hosting.cleaning_child.STEP_SECONDS_MAX", -1.0)
+    await ran(kit, "done")
+
+    assert [record.offset for record in committed(kit.replica.log)] == [36, 37, 38, 39]

@@ -1,0 +1,142 @@
+"""The program of the cleaner's child process: its answers, threads and limits."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cleaning_kit import KeyedBatches, order_for, roll
+from fairlead_api.configuration import TopicConfig
+from fairlead_broker.log.cleaning import process
+from fairlead_broker.log.cleaning.process import GO, HURRY, CleanerEvent, RoundFailed
+from fairlead_broker.log.cleaning.rounds import CleaningOrder, GroupCleaned, Mapped, RoundDone, clean
+from fairlead_broker.runtime.hosting.cleaning_child import ENVIRONMENT, PROGRAM
+from fairlead_broker.settings import Limits
+from log_kit import FIRST_TIME_US, LogBox, begin
+
+CONFIG = TopicConfig(cleanup_policy="compact", segment_bytes=1 << 20)
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Iterator[CleaningOrder]:
+    """Yield the order for a round over one segment."""
+    box = LogBox(tmp_path / "data", config=CONFIG)
+    log = box.open()
+    begin(log)
+    for number in range(4):
+        KeyedBatches(log).append([(b"k", b"%d" % number)])
+    roll(log)
+    yield order_for(log, FIRST_TIME_US, buffer_bytes=Limits().cleaner_buffer_bytes)[0]
+    box.stop()
+
+
+@dataclass
+class CarriedOut:
+    """A round that the program has carried out."""
+
+    events: list[CleanerEvent]
+    memory_bytes_max: int
+    """Limit of the memory."""
+    used_bytes: int
+    """Largest memory of the process, the code of its libraries included."""
+    niceness: int
+
+
+def carried_out(order: CleaningOrder) -> CarriedOut:
+    """Let the program carry out a round, as the broker does."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | ENVIRONMENT,
+    )
+    events: list[CleanerEvent] = []
+    limit = used = niceness = 0
+    with child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        answer = msgspec.json.encode(order)
+        while not events or not isinstance(events[-1], RoundDone | RoundFailed):
+            child.stdin.write(answer + b"\n")
+            child.stdin.flush()
+            events += events_of(child.stdout.readline())
+            answer = GO
+            limit, _ = resource.prlimit(child.pid, resource.RLIMIT_DATA)
+            niceness = os.getpriority(os.PRIO_PROCESS, child.pid)
+            used = _peak_bytes(child.pid)
+        child.stdin.close()
+    return CarriedOut(events, limit, used, niceness)
+
+
+def _peak_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    [line] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+def events_of(content: bytes) -> list[CleanerEvent]:
+    """Return the events that the program has written."""
+    return [msgspec.json.decode(line, type=CleanerEvent) for line in content.splitlines()]
+
+
+def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
+    order: CleaningOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step after `go` runs only on an idle processor, a step after `hurry` has its share, another answer ends all."""
+    policies: list[int] = []
+
+    def noted(*arguments: Any) -> Iterator[Any]:
+        """Carry out the round, and note under which policy of the scheduler each step runs."""
+        for event in clean(*arguments):
+            policies.append(os.sched_getscheduler(0))
+            yield event
+
+    monkeypatch.setattr(process, "clean", noted)
+    done, ended = io.BytesIO(), io.BytesIO()
+    process.carry_out(order, io.BytesIO(b"\n".join((GO, HURRY, HURRY, GO))), done)
+    process.carry_out(order, io.BytesIO(b"stop\n"), ended)
+
+    kinds = [type(event) for event in events_of(done.getvalue())]
+    assert kinds[-1] is RoundDone
+    assert {Mapped, GroupCleaned} < set(kinds)
+    assert policies[:4] == [os.SCHED_IDLE, os.SCHED_IDLE, os.SCHED_OTHER, os.SCHED_OTHER]
+    assert [type(event) for event in events_of(ended.getvalue())] == kinds[:1]
+
+
+def test_the_memory_of_the_child_is_limited(order: CleaningOrder) -> None:
+    """With the default buffer, the child has a limit of 512 MiB of memory, and a low priority."""
+    found = carried_out(order)
+
+    assert found.memory_bytes_max == 512 << 20
+    assert found.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + process.NICENESS)
+    assert isinstance(found.events[-1], RoundDone)
+
+
+@pytest.mark.scenario
+def test_a_full_map_fits_into_the_memory_of_the_child(tmp_path: Path) -> None:
+    """A round over more keys than the default buffer has room for stays within the limit, and cleans a part."""
+    box = LogBox(tmp_path / "data", config=TopicConfig(cleanup_policy="compact"))
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    for number in range(0, 3_300_000, 10_000):
+        batches.append([(b"%030d" % key, b"x" * 40) for key in range(number, number + 10_000)])
+    roll(log)
+    found = carried_out(order_for(log, FIRST_TIME_US, buffer_bytes=Limits().cleaner_buffer_bytes)[0])
+    box.stop()
+
+    [mapped] = [event for event in found.events if isinstance(event, Mapped)]
+    assert mapped.used_ratio > 0.97
+    assert 3_000_000 < mapped.until < log.end_offset
+    assert isinstance(found.events[-1], RoundDone)
+    assert found.used_bytes < found.memory_bytes_max
