@@ -18,7 +18,7 @@ check lint ruff check .
 check format ruff format --check .
 check types mypy
 check "types of tests and tools" mypy tests/plugins tests/architecture tests/contract tests/release tests/conftest.py .ci/test.py .ci/prose.py .ci/prove.py .ci/cluster.py .ci/manifests.py .ci/release.py .ci/native_wheels.py .ci/image.py .ci/image_bases.py .ci/kubernetes.py spark/image/*.py tests/kubernetes tests/checker/history_checker.py \
-    tests/faults/lying_disk.py tests/faults/power_cuts.py tests/faults/killed_brokers.py tests/faults/bit_flips.py tests/recipes tests/model
+    tests/faults/lying_disk.py tests/faults/power_cuts.py tests/faults/cleaning_cuts.py tests/faults/killed_brokers.py tests/faults/bit_flips.py tests/recipes tests/model
 check layers lint-imports --no-logo
 check "sources and public types" pytest -q -n 2 tests/architecture tests/typing
 check "reference pages" python docs/generate/pages.py --check

@@ -58,6 +58,24 @@ def power_cuts(share: float) -> Outcome:
     return passed, {**report, "disks_that_break_a_promise": found}
 
 
+def cleaning_cuts(share: float) -> Outcome:
+    """Interrupt the cleaning of 40 random histories at every change of the disk, by losses of power and by kills.
+
+    The histories have all codecs, leader epochs and transactions, and the cleanings small and large windows, maps of
+    keys and segments. Two kinds of faulty disk must be detected.
+    """
+    seed = _seed()
+    program = "tests/faults/cleaning_cuts.py"
+    histories = str(_count(40, share))
+    code, report = _run(program, "--histories", histories, "--seed", str(seed))
+    found = {}
+    for switch in ("file_sync", "folder_sync"):
+        failed, broken = _run(program, "--histories", histories, "--seed", str(seed), "--without", switch)
+        found[switch] = {"noticed": failed == 1, "after_cuts": broken["losses"]["cuts"]}
+    passed = code == 0 and all(each["noticed"] for each in found.values())
+    return passed, {**report, "disks_that_break_a_promise": found}
+
+
 def kills(share: float) -> Outcome:
     """Run 100 kills of a broker with a log of 1 GiB, then 10 kills with a log of 10 GiB."""
     passed, reports = True, {}
@@ -313,6 +331,7 @@ def scenarios(share: float) -> Outcome:
 PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "access-searches": access_searches,
     "power-cuts": power_cuts,
+    "cleaning-cuts": cleaning_cuts,
     "bit-flips": bit_flips,
     "kills": kills,
     "batch-fuzz": batch_fuzz,

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka import TopicPartition
@@ -38,6 +43,8 @@ VALUE = bytes(range(100))
 HELD = 2**62
 """Value of `min.compaction.lag.ms` in milliseconds with which no record is cleaned."""
 SEGMENT_BYTES = 64 << 20
+PART_RECORDS = 100_000
+"""Number of records that are prepared together."""
 SHRUNK = 0.2
 """Share of the stored bytes at which a log counts as cleaned: a tenth of the keys are distinct, and the remaining
 batches compress less well.
@@ -45,30 +52,48 @@ batches compress less well.
 CLEANED_RATIO_MIN = 1.5
 REBUILD_RATIO_MIN = 3.0
 LATENCY_RATIO_MAX = 1.3
-CLEANED_TOPICS = 8
-"""Number of topics that are cleaned one after the other while writes are measured, until the last topic has shrunk."""
-IDLE_WRITES = 3000
+CLEANED_TOPICS = 2
+"""Number of topics that are cleaned one after the other in a round of the measurement."""
 CLEANED_SECONDS_MAX = 900.0
 LOOK_SECONDS = 0.05
 TOPIC = "table"
 
 
-def keys_of(records: int) -> list[bytes]:
-    """Return the key of each record, the same in every run."""
-    rng = random.Random(25)
-    distinct = [b"%032x" % rng.getrandbits(128) for _ in range(max(1, records // 10))]
-    keys = [key[: 16 + index % 17] + b"x" * (index % 8) for index, key in enumerate(distinct)] * 10
-    rng.shuffle(keys)
-    return keys
+@dataclass(frozen=True, slots=True)
+class KeyedRecords:
+    """Records of which a tenth of the keys are distinct, in random order, the same in every run."""
+
+    count: int
+
+    def key_columns(self) -> Iterator[pa.BinaryArray]:
+        """Yield the keys in parts."""
+        rng = random.Random(25)
+        drawn = np.random.default_rng(25)
+        distinct = [b"%032x" % rng.getrandbits(128) for _ in range(max(1, self.count // 10))]
+        names = pa.array(
+            (key[: 16 + number % 17] + b"x" * (number % 8) for number, key in enumerate(distinct)),
+            pa.binary(),
+        )
+        for start in range(0, self.count, PART_RECORDS):
+            yield names.take(drawn.integers(0, len(names), min(PART_RECORDS, self.count - start)))
+
+    async def write(self, producer: Producer, topic: str) -> None:
+        """Write all records to a topic."""
+        for keys in self.key_columns():
+            values = pa.array([VALUE] * len(keys), pa.binary())
+            for delivery in await producer.send_batch(topic, pa.table({"key": keys, "value": values})):
+                await delivery
 
 
 def cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Measure each codec on both sides in turn, for the requested number of rounds."""
     jars = fetch_kafka(options.cache)
-    keys = keys_of(options.records // 5)
+    records = KeyedRecords(options.records)
     results: list[Pairs] = []
     for codec in CODECS:
-        rounds = [_round(folder / f"{codec}-{number}", jars, keys, codec) for number in range(options.pairs)]
+        rounds = [
+            _round(folder / f"{codec}-{number}", jars, records, codec) for number in range(options.pairs)
+        ]
         for what, unit, target in (
             ("cleaned log", "MB/s", CLEANED_RATIO_MIN),
             ("records a processor second", "records/s", None),
@@ -76,11 +101,11 @@ def cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
             ours, theirs = (tuple(each[side][what] for each in rounds) for side in (0, 1))
             results.append(Pairs(f"{what}, {codec}", unit, ours, theirs, target))
     print(table(results))
-    return {"records": len(keys), "cases": [each.document() for each in results]}
+    return {"records": records.count, "cases": [each.document() for each in results]}
 
 
 def _round(
-    folder: Path, jars: Path, keys: list[bytes], codec: str
+    folder: Path, jars: Path, records: KeyedRecords, codec: str
 ) -> tuple[dict[str, float], dict[str, float]]:
     folder.mkdir()
     settings = folder / "broker.yaml"
@@ -90,24 +115,23 @@ def _round(
         kafka = KafkaPeer.start(folder, jars, settings={"log.cleaner.backoff.ms": "50"})
         try:
             alone(fairlead, (fairlead, kafka))
-            ours = asyncio.run(_fairlead(fairlead, keys, codec))
+            ours = asyncio.run(_fairlead(fairlead, records, codec))
             alone(kafka, (fairlead, kafka))
-            return ours, _kafka(kafka, keys, codec)
+            return ours, _kafka(kafka, records, codec)
         finally:
             kafka.stop()
     finally:
         fairlead.stop()
 
 
-async def _fairlead(peer: FairleadPeer, keys: list[bytes], codec: str) -> dict[str, float]:
+async def _fairlead(peer: FairleadPeer, records: KeyedRecords, codec: str) -> dict[str, float]:
     config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
     async with Admin(peer.url) as admin:
         topic = await admin.create_topic(TOPIC, config=config)
         async with Producer(
             peer.url, compression=Codec[codec.upper()], batch_bytes=500_000, linger_ms=10
         ) as producer:
-            for key in keys:
-                await producer.send(TOPIC, VALUE, key)
+            await records.write(producer, TOPIC)
             # The last segment is never cleaned, so `segment.ms` makes the next append close it.
             await admin.alter_topic(TOPIC, config={"segment.ms": 1})
             await producer.send_and_wait(TOPIC, VALUE, b"last")
@@ -115,10 +139,10 @@ async def _fairlead(peer: FairleadPeer, keys: list[bytes], codec: str) -> dict[s
         begun, used = time.monotonic(), _processor_seconds(peer)
         await admin.alter_topic(TOPIC, config={"min.compaction.lag.ms": 0})
         _until_shrunk(lambda: _log_bytes(peer, f"{topic.topic_id}/0"), stored)
-    return _rates(stored, len(keys), begun, peer, used)
+    return _rates(stored, records.count, begun, peer, used)
 
 
-def _kafka(peer: KafkaPeer, keys: list[bytes], codec: str) -> dict[str, float]:
+def _kafka(peer: KafkaPeer, records: KeyedRecords, codec: str) -> dict[str, float]:
     admin = AdminClient({"bootstrap.servers": peer.bootstrap})
     config = {
         "cleanup.policy": "compact",
@@ -136,10 +160,11 @@ def _kafka(peer: KafkaPeer, keys: list[bytes], codec: str) -> dict[str, float]:
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    for number, key in enumerate(keys):
-        producer.produce(TOPIC, VALUE, key)
-        if number % 10_000 == 0:
-            producer.flush()
+    for part in records.key_columns():
+        for number, key in enumerate(part.to_pylist()):
+            producer.produce(TOPIC, VALUE, key)
+            if number % 10_000 == 0:
+                producer.flush()
     producer.flush()
     _alter(admin, "segment.ms", "1")
     producer.produce(TOPIC, VALUE, b"last")
@@ -148,7 +173,7 @@ def _kafka(peer: KafkaPeer, keys: list[bytes], codec: str) -> dict[str, float]:
     begun, used = time.monotonic(), _processor_seconds(peer)
     _alter(admin, "min.compaction.lag.ms", "0")
     _until_shrunk(lambda: _log_bytes(peer, f"{TOPIC}-0"), stored)
-    return _rates(stored, len(keys), begun, peer, used)
+    return _rates(stored, records.count, begun, peer, used)
 
 
 def _alter(admin: AdminClient, key: str, value: str) -> None:
@@ -160,7 +185,12 @@ def _alter(admin: AdminClient, key: str, value: str) -> None:
 
 def _log_bytes(peer: PeerProcess, folder: str) -> int:
     """Return the total size of a partition's segments, excluding new and replaced segments."""
-    return sum(file.stat().st_size for file in peer.data.rglob(f"{folder}/*.log"))
+    nbytes = 0
+    for file in peer.data.rglob(f"{folder}/*.log"):
+        # A segment may be replaced after it was found.
+        with suppress(FileNotFoundError):
+            nbytes += file.stat().st_size
+    return nbytes
 
 
 def _until_shrunk(stored_bytes: Callable[[], int], before: int) -> None:
@@ -193,37 +223,47 @@ def _rates(stored: int, records: int, begun: float, peer: PeerProcess, used: flo
 def rebuild(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Measure how fast a table of distinct keys is rebuilt: by `Table`, and by a loop with confluent-kafka."""
     jars = fetch_kafka(options.cache)
-    rng = random.Random(25)
-    keys = [b"%024x" % rng.getrandbits(96) for _ in range(options.records // 5)]
+    count = options.records
     with both_peers(folder, jars) as (fairlead, kafka):
         alone(fairlead, (fairlead, kafka))
-        asyncio.run(_fill_fairlead(fairlead, keys))
+        asyncio.run(_fill_fairlead(fairlead, count))
         alone(kafka, (fairlead, kafka))
-        _fill_kafka(kafka, keys)
+        _fill_kafka(kafka, count)
         ours, theirs = [], []
         for _ in range(options.pairs):
             alone(fairlead, (fairlead, kafka))
-            ours.append(len(keys) / asyncio.run(_rebuilt(fairlead, len(keys))))
+            ours.append(count / asyncio.run(_rebuilt(fairlead, count)))
             alone(kafka, (fairlead, kafka))
-            theirs.append(len(keys) / _polled(kafka, len(keys)))
-    pair = Pairs("rebuild of a table", "keys/s", tuple(ours), tuple(theirs), REBUILD_RATIO_MIN)
+            theirs.append(count / _polled(kafka, count))
+    pair = Pairs(
+        f"rebuild of a table of {count:,} keys", "keys/s", tuple(ours), tuple(theirs), REBUILD_RATIO_MIN
+    )
     print(table([pair]))
-    return {"keys": len(keys), "cases": [pair.document()]}
+    return {"keys": count, "cases": [pair.document()]}
 
 
-async def _fill_fairlead(peer: FairleadPeer, keys: list[bytes]) -> None:
+def _distinct_keys(count: int) -> Iterator[bytes]:
+    """Yield distinct keys, the same in every run.
+
+    They are not kept: Python's garbage collector would search a list of them during the measurement.
+    """
+    rng = random.Random(25)
+    return (b"%024x" % rng.getrandbits(96) for _ in range(count))
+
+
+async def _fill_fairlead(peer: FairleadPeer, count: int) -> None:
     async with Admin(peer.url) as admin, Producer(peer.url, batch_bytes=500_000, linger_ms=10) as producer:
         await admin.create_topic(TOPIC, config={"cleanup.policy": "compact"})
-        for key in keys:
+        for key in _distinct_keys(count):
             await producer.send(TOPIC, VALUE, key)
 
 
-def _fill_kafka(peer: KafkaPeer, keys: list[bytes]) -> None:
+def _fill_kafka(peer: KafkaPeer, count: int) -> None:
     admin = AdminClient({"bootstrap.servers": peer.bootstrap})
     [made] = admin.create_topics([NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact"})]).values()
     made.result()
     producer = KafkaProducer({"bootstrap.servers": peer.bootstrap, "batch.size": 500_000, "linger.ms": 10})
-    for number, key in enumerate(keys):
+    for number, key in enumerate(_distinct_keys(count)):
         producer.produce(TOPIC, VALUE, key)
         if number % 10_000 == 0:
             producer.flush()
@@ -257,45 +297,59 @@ def _polled(peer: KafkaPeer, count: int) -> float:
 
 def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Measure the latency of synced writes while the cleaner runs at full speed, and without cleaning."""
-    keys = keys_of(options.records // 20)
+    records = KeyedRecords(options.records)
     settings = folder / "broker.yaml"
     settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
     peer = FairleadPeer.start(folder, "--config", str(settings))
     try:
-        rounds = [asyncio.run(_latencies(peer, keys, number)) for number in range(options.pairs)]
+        rounds = [asyncio.run(_latencies(peer, records, number)) for number in range(options.pairs)]
     finally:
         peer.stop()
-    busy, idle = (tuple(each[side] for each in rounds) for side in (0, 1))
-    pair = Pairs("p99 of a synced write while cleaning", "ms", busy, idle, LATENCY_RATIO_MAX, at_least=False)
-    print(table([pair]).replace("| Kafka |", "| without |", 1))
-    return {"records": len(keys), "cases": [pair.document()]}
+    pairs = []
+    for percentile, target in ((50, None), (99, LATENCY_RATIO_MAX)):
+        busy, idle = (
+            tuple(1e6 * quantiles(each[side], n=100)[percentile - 1] for each in rounds) for side in (0, 1)
+        )
+        case = (
+            f"synced write beside the cleaner, p{percentile}, compared with no cleaning (in the column peer)"
+        )
+        pairs.append(Pairs(case, "µs", busy, idle, target, at_least=False))
+    print(table(pairs))
+    writes = [len(each[0]) for each in rounds]
+    return {"records": records.count, "writes": writes, "cases": [pair.document() for pair in pairs]}
 
 
-async def _latencies(peer: FairleadPeer, keys: list[bytes], number: int) -> tuple[float, float]:
-    """Return the 99th percentile in milliseconds while topics are cleaned, and without cleaning."""
+async def _latencies(
+    peer: FairleadPeer, records: KeyedRecords, number: int
+) -> tuple[list[float], list[float]]:
+    """Return the seconds of writes during rounds of cleaning, and of as many writes after each round."""
     config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
     names = [f"table-{number}-{index}" for index in range(CLEANED_TOPICS)]
+    folders: dict[str, str] = {}
     async with Admin(peer.url) as admin, Producer(peer.url, batch_bytes=500_000, linger_ms=10) as producer:
         for name in names:
-            topic = await admin.create_topic(name, config=config)
-            for key in keys:
-                await producer.send(name, VALUE, key)
+            folders[name] = f"{(await admin.create_topic(name, config=config)).topic_id}/0"
+            await records.write(producer, name)
             await admin.alter_topic(name, config={"segment.ms": 1})
             await producer.send_and_wait(name, VALUE, b"last")
         writes = f"writes-{number}"
         await admin.create_topic(writes)
+        os.sync()
+        busy, idle = list[float](), list[float]()
         async with Producer(peer.url, linger_ms=0) as single:
-            idle: list[float] = []
-            for _ in range(IDLE_WRITES):
-                await _write(single, writes, idle)
+            # Short phases in turn, since the load of other programs on the machine changes within seconds.
             for name in names:
                 await admin.alter_topic(name, config={"min.compaction.lag.ms": 0})
-            stored, busy = _log_bytes(peer, f"{topic.topic_id}/0"), list[float]()
-            until = time.monotonic() + CLEANED_SECONDS_MAX
-            while _log_bytes(peer, f"{topic.topic_id}/0") > stored * SHRUNK and time.monotonic() < until:
-                for _ in range(10):
-                    await _write(single, writes, busy)
-    return tuple(1000 * quantiles(each, n=100)[98] for each in (busy, idle))  # type: ignore[return-value]
+                stored, least = _log_bytes(peer, folders[name]), len(busy)
+                until = time.monotonic() + CLEANED_SECONDS_MAX
+                while _log_bytes(peer, folders[name]) > stored * SHRUNK and time.monotonic() < until:
+                    for _ in range(10):
+                        await _write(single, writes, busy)
+                for _ in range(len(busy) - least):
+                    await _write(single, writes, idle)
+        for name in (*names, writes):
+            await admin.delete_topic(name)
+    return busy, idle
 
 
 async def _write(producer: Producer, topic: str, seconds: list[float]) -> None:

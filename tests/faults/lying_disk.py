@@ -378,7 +378,7 @@ class LyingDisk:
 
     def sync_file(self, file: DiskFile, name: str) -> None:
         """Make a file durable, unless the disk breaks its promise about synced files."""
-        if not self.promises.file_sync and name.endswith(".log"):
+        if not self.promises.file_sync and name.endswith((".log", ".log.cleaned")):
             return
         if not self.promises.rename_order and name.endswith(".tmp"):
             return

@@ -11,7 +11,7 @@ import msgspec
 from fairlead_api.batch.batches import ProducerStamp, Record, decode_records, encode, record_batch
 from fairlead_api.batch.control_batches import Marker, MarkerKind, pack_marker
 from fairlead_api.batch.extension import idempotency_extension
-from fairlead_api.batch.header import STAMP_BYTES, Codec, StampFlag, make_stamp, read_header
+from fairlead_api.batch.header import STAMP_BYTES, Codec, StampFlag, make_stamp, pack_header, read_header
 from fairlead_api.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.compaction.key_map import BUFFER_BYTES_MIN
 from fairlead_broker.log import PartitionLog, StampedBatch
@@ -173,6 +173,20 @@ def check_covered(log: PartitionLog) -> None:
         assert expected in (None, header.base_offset), f"offset {header.base_offset} follows {expected}"
         expected, at = header.next_offset, at + header.total_bytes
     assert expected in (None, log.end_offset)
+
+
+def make_hostile(data: bytearray, position: int, kind: str) -> None:
+    """Change a stored batch: one bit (`flipped`), or the Arrow body with right checksums (`malformed`)."""
+    header = read_header(data, position)
+    end = position + header.total_bytes
+    if kind == "flipped":
+        data[end - 100] ^= 1
+        return
+    body = bytes(data[position + header.body_start : end])
+    broken = body[:-300] + bytes(range(255, 155, -1)) * 3
+    packed = pack_header(header, [broken])
+    stamp = make_stamp(read_header(packed), header.base_offset, header.leader_epoch, header.append_time_us)
+    data[position:end] = stamp + packed[STAMP_BYTES:] + broken
 
 
 def random_history(batches: KeyedBatches, rng: random.Random, count: int, keys: int) -> None:

@@ -1,0 +1,237 @@
+"""Interrupts rounds of cleaning at every change of the disk, and compares what readers see with the full log.
+
+One seed is one history of a compacted partition: batches of all codecs, leader epochs, producers and transactions, with
+windows, a map of keys and segments of some size. The disk is copied for each of its changes, and two cleanings of the
+log are interrupted at this change, once by a loss of power and once by a kill of the process. After each interruption
+the log is opened again, must have the newest record of each key of the full log at the same offset and time, and is
+cleaned to its end.
+
+`python cleaning_cuts.py --histories 40 --seed 1` prints a JSON report and exits with 1 when a record was lost or has
+come back. With `--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must
+fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import random
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins/brokers"))
+
+from cleaning_kit import KeyedBatches, check_covered, clean_log, committed, newest, random_history, roll
+from fairlead_api.configuration import TopicConfig
+from fairlead_broker.compaction import windows
+from fairlead_broker.compaction.key_map import BUFFER_BYTES_MIN, SLOT_BYTES
+from fairlead_broker.log import LogDirectory, PartitionLog
+from log_kit import CLUSTER, DIRECTORY, FIRST_TIME_US, PARTITION, TOPIC, SteppingClock, begin
+from lying_disk import Losses, LyingDisk, PowerCut, Promises
+
+LATER_US: Final = FIRST_TIME_US + 10**12
+"""Time after the horizon of every tombstone."""
+WINDOW_ROWS: Final = (1, 7, windows.ROWS_MAX)
+BUFFER_BYTES: Final = (16 * SLOT_BYTES, 64 * SLOT_BYTES, BUFFER_BYTES_MIN)
+SEGMENT_BYTES: Final = (4000, 16_000, 1 << 20)
+KEYS: Final = (3, 12, 60)
+ROUNDS_MAX: Final = 100
+
+
+class Lost(AssertionError):
+    """A log that differs from the full log in what readers see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes that decide into which windows, rounds and groups a cleaning is divided."""
+
+    window_rows: int = windows.ROWS_MAX
+    buffer_bytes: int = BUFFER_BYTES_MIN
+    segment_bytes: int = 1 << 20
+    keys: int = 12
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Sizes:
+        """Return random sizes."""
+        return cls(*(rng.choice(each) for each in (WINDOW_ROWS, BUFFER_BYTES, SEGMENT_BYTES, KEYS)))
+
+
+class History:
+    """A disk with the full log of a partition, and what readers of the log see."""
+
+    def __init__(self, rng: random.Random, sizes: Sizes, batches: int) -> None:
+        """Write a random history of three closed parts. `batches`: number of batches of each part."""
+        self.sizes = sizes
+        self.disk = LyingDisk()
+        directory, log = self.opened(self.disk)
+        begin(log)
+        writer = KeyedBatches(log)
+        for _ in range(3):
+            random_history(writer, rng, batches, keys=sizes.keys)
+            roll(log)
+        self.records = committed(log)
+        self.newest = newest(self.records)
+        self.deleted = {each.key for each in self.records} - self.newest.keys() - {None}
+        directory.close(True)
+
+    def opened(self, disk: LyingDisk) -> tuple[LogDirectory, PartitionLog]:
+        """Open the data directory on a disk, and its partition."""
+        directory = LogDirectory.open(
+            Path("/data"),
+            cluster_id=CLUSTER,
+            broker_id=1,
+            clock=SteppingClock(),
+            new_directory_id=DIRECTORY,
+            storage=disk,
+        )
+        config = TopicConfig(cleanup_policy="compact", segment_bytes=self.sizes.segment_bytes)
+        return directory, directory.open_partition(TOPIC, PARTITION, config)
+
+    def clean(self, log: PartitionLog, now_us: int, disk: LyingDisk, removal_limit: int = 0) -> None:
+        """Clean a log to its end, in as many rounds as its map of keys needs."""
+        if log.segments[0].growing:
+            raise Lost("the closed segments have gone")
+        for _ in range(ROUNDS_MAX):
+            limits = {"removal_limit": removal_limit, "buffer_bytes": self.sizes.buffer_bytes}
+            if clean_log(log, now_us, disk, **limits).until >= log.segments[-1].base_offset:
+                return
+        msg = f"{ROUNDS_MAX} rounds have cleaned to {log.cleaning.cleaned} of {log.end_offset}"
+        raise Lost(msg)
+
+    def clean_twice(self, disk: LyingDisk, change: int) -> tuple[bool, bool]:
+        """Clean the log, and again after the horizons of its tombstones, and interrupt it at a change of the disk.
+
+        Returns whether the cleaning was interrupted, and whether the second one had begun.
+        """
+        directory, log = self.opened(disk)
+        disk.cut_at = disk.operations + change
+        is_second = False
+        try:
+            self.clean(log, FIRST_TIME_US, disk)
+            is_second = True
+            self.clean(log, LATER_US, disk, log.end_offset)
+            directory.write_checkpoint()
+        except PowerCut:
+            return True, is_second
+        return False, is_second
+
+    def check(self, log: PartitionLog, *, deletes: bool) -> None:
+        """Check that readers see the newest records of the full log. `deletes`: whether all tombstones must stay."""
+        kept = committed(log)
+        check_covered(log)
+        found = newest(kept)
+        expected = None if log.damaged else self.newest
+        if found != expected:
+            msg = f"the newest records are {found}, not {expected}; damaged: {log.damaged}"
+            raise Lost(msg)
+        if not set(map(repr, kept)) <= set(map(repr, self.records)):
+            raise Lost("a record has changed")
+        if deletes and not self.deleted <= {record.key for record in kept}:
+            raise Lost("a tombstone has gone before its horizon")
+
+    def interrupt(
+        self, change: int, rng: random.Random, losses: Losses, promises: Promises, *, kill: bool
+    ) -> bool:
+        """Interrupt the cleaning at a change, and check the log. Returns False after the last change."""
+        disk = copy.deepcopy(self.disk)
+        disk.losses, disk.promises = losses, promises
+        was_cut, is_second = self.clean_twice(disk, change)
+        disk = disk.restart() if kill else disk.cut(rng)
+        directory, log = self.opened(disk)
+        self.check(log, deletes=not is_second)
+        self.clean(log, LATER_US + change, disk, log.end_offset)
+        self.check(log, deletes=False)
+        left = [name for name in disk.list_files(log.folder) if name.endswith((".cleaned", ".swap"))]
+        if left:
+            msg = f"files are left: {left}"
+            raise Lost(msg)
+        directory.close(True)
+        _, log = self.opened(disk.restart())
+        self.check(log, deletes=False)
+        return was_cut
+
+
+@contextmanager
+def windows_of(rows: int) -> Iterator[None]:
+    """Divide cleanings into windows of this number of records."""
+    before, windows.ROWS_MAX = windows.ROWS_MAX, rows  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        windows.ROWS_MAX = before  # type: ignore[misc]
+
+
+def interrupt_all(
+    seed: int,
+    sizes: Sizes,
+    losses: Losses,
+    promises: Promises,
+    *,
+    batches: int = 25,
+    stride: int = 1,
+) -> int:
+    """Interrupt the cleaning of one history at every change, or at each `stride`-th. Returns the number of changes.
+
+    Raises `Lost`.
+    """
+    rng = random.Random(seed)
+    history = History(rng, sizes, batches)
+    change = 0
+    with windows_of(sizes.window_rows):
+        while True:
+            change += stride
+            cut = history.interrupt(change, rng, losses, promises, kill=False)
+            killed = history.interrupt(change, rng, losses, promises, kill=True)
+            if not cut and not killed:
+                return change
+
+
+def run(histories: int, seed: int, promises: Promises, *, progress: bool = False) -> dict[str, object]:
+    """Interrupt the cleanings of some histories, and return the report."""
+    losses, counts, lost, at = Losses(), Counter[str](), None, None
+    for number in range(histories):
+        sizes = Sizes.drawn(random.Random(seed + number))
+        try:
+            changes = interrupt_all(seed + number, sizes, losses, promises)
+        except Exception:  # noqa: BLE001 - any error of the log is a finding
+            lost, at = traceback.format_exc(limit=-6), {"seed": seed + number, **asdict(sizes)}
+            break
+        counts["histories"] += 1
+        counts["interruptions"] += 2 * changes
+        counts.update(f"{field.name} {getattr(sizes, field.name)}" for field in fields(sizes))
+        if progress:
+            sys.stderr.write(
+                f"{number + 1} of {histories} histories, {counts['interruptions']} interruptions\n"
+            )
+    return {
+        "seed": seed,
+        "counts": dict(sorted(counts.items())),
+        "losses": asdict(losses),
+        "lost": lost,
+        "at": at,
+    }
+
+
+def main() -> int:
+    """Run the program; return 1 if a record was lost."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--histories", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without", choices=[each.name for each in fields(Promises)])
+    options = parser.parse_args()
+    promises = Promises(**({options.without: False} if options.without else {}))
+    report = run(options.histories, options.seed, promises, progress=True)
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    return int(report["lost"] is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
