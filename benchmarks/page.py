@@ -125,6 +125,14 @@ SECTIONS = (
         ),
     ),
     Section(
+        "compaction",
+        (
+            ratios(
+                "Compacted topics", "bench.json", ("cleaning", "rebuild", "cleaning-latency"), "make bench"
+            ),
+        ),
+    ),
+    Section(
         "spark",
         (
             ratios(
