@@ -562,7 +562,7 @@ async def _console(stack: AsyncExitStack, broker: RunningBroker, listen: str | N
     if listen is None:
         return None
     if not is_installed():
-        typer.echo("console: not installed, it comes with: pip install 'fairlead[console]'", err=True)
+        typer.echo("console: not installed; install it with: pip install 'fairlead[console]'", err=True)
         return None
     return await stack.enter_async_context(running_console(data_url(broker.addresses), listen))
 

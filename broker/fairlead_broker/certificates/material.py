@@ -238,7 +238,7 @@ def _check_names(file: Path, leaf: x509.Certificate, hosts: Iterable[str]) -> No
             known = ", ".join([*dns, *map(str, addresses)]) or "none"
             raise MaterialRefused(
                 file,
-                f"the certificate does not name {host}, by which the broker is called",
+                f"the certificate does not cover {host}, the name that callers use for the broker",
                 f"a certificate with each advertised host as a subject alternative name; its names: {known}",
             )
 
@@ -301,7 +301,7 @@ def _check_signed_by(
     raise MaterialRefused(
         file,
         f"the certificate is not signed by an authority in {ca_file}",
-        f"a certificate of the cluster's authority, with the certificates between the two in {CHAIN_FILE}",
+        f"a certificate signed by the cluster's authority, with any intermediate certificates in {CHAIN_FILE}",
     )
 
 

@@ -85,7 +85,7 @@ async def check_not_moved(store: Coordination, keys: Keys, data: Path) -> None:
         moved = decode(item.key, item.value, MovedRecord)
         message = (
             f"the coordination of cluster {keys.cluster_name} was moved from {data} to etcd; start the broker with: "
-            f"--etcd {moved.etcd} (and where etcd does not know the cluster, finish the move: fairlead cluster "
+            f"--etcd {moved.etcd} (if etcd does not know the cluster yet, finish the move with: fairlead cluster "
             f"move-coordination --from {data} --etcd {moved.etcd})"
         )
         raise CoordinationMoved(message)

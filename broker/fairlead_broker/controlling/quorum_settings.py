@@ -69,8 +69,8 @@ def check_quorum(name: str, config: Mapping[str, str], replication_factor: int) 
         raise _refused(
             QUORUM_WRITE_KEY,
             f"topic {name} has {replication_factor} replicas, so {QUORUM_WRITE_KEY}={write} is not allowed; expected "
-            f"{least} to {replication_factor}: with fewer than a majority, an acknowledged record could be on fewer "
-            "disks than an election asks",
+            f"{least} to {replication_factor}: with a smaller write quorum, an election could miss an acknowledged "
+            "record",
             allowed=f"{least} to {replication_factor}",
         )
 

@@ -307,7 +307,7 @@ class TopicAdmin:
             if collides(name, other):
                 raise ProblemError(
                     "invalid_topic_name",
-                    f"topic name {name} becomes the same metric name as topic {other} ('.' and '_' are equal there)",
+                    f"topics {name} and {other} would have the same metric name ('.' and '_' count as equal there)",
                     data={"topic": name},
                 )
 

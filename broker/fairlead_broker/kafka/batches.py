@@ -137,7 +137,7 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
         _refuse(
             "INVALID_RECORD",
             f"{kafka.record_count} records with a last offset delta of {kafka.last_offset_delta};"
-            " allowed: a count of at least 1, and the count minus 1",
+            " allowed: at least 1 record, and a delta of the record count minus 1",
         )
     stored = _STORED_CODECS[codec]
     # The message of uncompressed records is written after the room for the header, so that it is copied only once.
@@ -255,7 +255,8 @@ def _read_kafka_header(view: memoryview) -> KafkaHeader:
     """Check the header and the checksum of exactly one batch."""
     if len(view) < KAFKA_HEADER_BYTES:
         _refuse(
-            "INVALID_RECORD", f"{len(view)} bytes are too few for a batch; allowed: from {KAFKA_HEADER_BYTES}"
+            "INVALID_RECORD",
+            f"{len(view)} bytes are too few for a batch; a batch has at least {KAFKA_HEADER_BYTES} bytes",
         )
     if view[_MAGIC_AT] != MAGIC:
         _refuse("UNSUPPORTED_FOR_MESSAGE_FORMAT", f"batch of format {view[_MAGIC_AT]}; allowed: {MAGIC}")
@@ -269,7 +270,7 @@ def _read_kafka_header(view: memoryview) -> KafkaHeader:
     if computed != header.crc:
         _refuse(
             "CORRUPT_MESSAGE",
-            f"the checksum of the batch is {computed:#010x}, the batch has {header.crc:#010x}",
+            f"the computed checksum is {computed:#010x}, but the batch states {header.crc:#010x}",
         )
     if header.attributes & ~_CLIENT_ATTRIBUTES:
         _refuse(

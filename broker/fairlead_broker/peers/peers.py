@@ -394,7 +394,7 @@ class Peers:
             broker
         ):
             who = f"broker {headers.get(identity.BROKER_ID)} of cluster {headers.get(identity.CLUSTER_ID)}"
-            raise PeerUnavailable(broker, f"{who} answers at its address", sent=True)
+            raise PeerUnavailable(broker, f"another broker ({who}) answers at its address", sent=True)
         revision = headers.get(identity.MIRROR_REVISION, "")
         if revision.isdigit():
             self.note_revision(broker, Revision(int(revision)))

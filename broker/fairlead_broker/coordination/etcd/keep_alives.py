@@ -75,7 +75,7 @@ class KeepAlives:
             raise StreamBroken(msg)
         if lease.lease_id != answer.ID:
             self.close()
-            msg = f"etcd answered a keep-alive of lease {lease.lease_id} with one of {answer.ID}"
+            msg = f"etcd answered a keep-alive of lease {lease.lease_id} with an answer for lease {answer.ID}"
             raise CoordinationUnavailable(msg)
         self._members.check_cluster(member, answer)
         return answer.TTL

@@ -81,7 +81,7 @@ _TABLE: Final = (
         "OffsetCommit",
         2,
         10,
-        "Metadata of at most 256 bytes; a retention has no effect.",
+        "Metadata of at most 256 bytes; a retention time in the request is ignored.",
     ),
     Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, ""),
     Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, "Coordinators of groups."),

@@ -267,7 +267,7 @@ class Replicas:
         for key in self._directory.found:
             record = self._metadata.partitions(key.topic_id).get(key.partition)
             if record is not None and self._roles.own_replica(record.value) is None:
-                with suppress(LogError), contained(self._log, "deletion of left folders", key.topic_id):
+                with suppress(LogError), contained(self._log, "deletion of leftover folders", key.topic_id):
                     await self._logs.delete(key)
 
     async def run(self) -> None:
