@@ -378,7 +378,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_cleaner_oldest_dirty_seconds",
         kind=_GAUGE,
-        help="Age of the oldest record of a compacted partition that no round has covered although it may.",
+        help="Age of the oldest record of a compacted partition that may be cleaned and that no round has covered.",
     ),
     MetricDefinition(
         name="fairlead_cleaner_uncleanable_partitions",

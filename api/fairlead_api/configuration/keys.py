@@ -347,7 +347,7 @@ _OF_BROKERS: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time between two searches for a partition whose cleaning is due, while none is.",
+        "Time between two searches for a partition that is due for cleaning, while no partition is due.",
     ),
     _number(
         "log.cleaner.io.max.bytes.per.second",

@@ -84,7 +84,7 @@ PRODUCER_HEADERS: Final = (
 )
 TRANSACTION_HEADER: Final = HeaderParameter(
     Header.TRANSACTION,
-    "id of the transaction, such as `17.4`, to which the records belong, for every body but binary batches; with "
+    "id of the transaction, such as `17.4`, to which the records belong; not for binary batches, and only with "
     "acks=all. After a lost answer, abort the transaction and begin another, or repeat a request to one partition that "
     "had the header `Fairlead-Base-Sequence`, by which the leader recognises the repeat",
     r"^(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})$",
@@ -188,8 +188,8 @@ TAIL_FROM: Final = QueryParameter(
     kind=ParameterKind.CHOICE,
     default="latest",
     choices=("earliest", "latest"),
-    explanation="start position without a `Last-Event-ID` header. With that header, its partitions continue at their "
-    "offsets in the header, and partitions that were added later begin at their start",
+    explanation="start position without a `Last-Event-ID` header. With a `Last-Event-ID` header, each "
+    "partition in the header continues at its offset, and partitions that were added later begin at their start",
 )
 TAIL_SECONDS_MAX: Final = QueryParameter(
     name="max_seconds",

@@ -58,7 +58,9 @@ def obstacle(backup: EtcdBackup, cluster: Manifest | None) -> Finding | None:
     if cluster is None or is_leaving(cluster):
         return Finding("ClusterNotFound", f"Cluster {name} does not exist or is being deleted")
     if (cluster.get("spec", {}).get("etcd") or {}).get("external") is not None:
-        return Finding("EtcdExternal", f"Cluster {name} uses an external etcd: back it up by its own means")
+        return Finding(
+            "EtcdExternal", f"Cluster {name} uses an external etcd: back it up with the tools of that etcd"
+        )
     return None
 
 

@@ -425,7 +425,7 @@ def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
     if outside.missing_kind:
         yield (
             "RouteKindMissing",
-            f"the API server has no {outside.missing_kind}, so no Gateway leads to the brokers",
+            f"the API server does not have the kind {outside.missing_kind}, so no Gateway route leads to the brokers",
         )
     if outside.deaf:
         message = f"{_brokers(outside.deaf)} without a listener for external clients until the next restart"

@@ -260,8 +260,8 @@ def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Fin
     if replicas is None or text is None or not text.isdecimal() or int(text) <= replicas:
         return ()
     message = (
-        f"{MIN_ISR} of topic {wanted.name} is {text}, but each partition has {replicas} replicas: writes with acks=all "
-        f"are held to {replicas}, or refused; lower {MIN_ISR} or raise spec.replicas"
+        f"{MIN_ISR} of topic {wanted.name} is {text}, but each partition has {replicas} replicas: a write with "
+        f"acks=all needs all {replicas} replicas in sync, or is refused; lower {MIN_ISR} or raise spec.replicas"
     )
     return (Finding("MinInsyncReplicasTooLarge", message),)
 

@@ -116,7 +116,7 @@ class BatchReader(DataSourceReader):
         if self._options.ending is None and not self._of_table:
             _LOG.warning(
                 "later queries of this frame or temporary view read no records newer than now: %s; "
-                "endingOffsets=latest says that this is intended",
+                "set endingOffsets=latest to confirm that this is intended",
                 SEE_NEWER,
             )
         return list(tasks)
@@ -285,7 +285,7 @@ def check_order(start: StreamOffsets, end: StreamOffsets) -> None:
         for index, offset in partitions.items():
             stop = end.get(topic, index)
             if stop is not None and stop.offset < offset:
-                allowed = f"from {offset} on, where the read of the partition begins"
+                allowed = f"at least {offset}, the first offset of this read in the partition"
                 raise OptionError("endingOffsets", f"{topic}-{index}: {stop.offset}", allowed)
 
 

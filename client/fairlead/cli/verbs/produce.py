@@ -72,11 +72,12 @@ TransactionOption = Annotated[
 ProducerName = Annotated[
     str | None,
     typer.Option(
-        "--name", help="With --transaction: name of the producer, which fences earlier ones of the name."
+        "--name", help="With --transaction: name of the producer; it fences earlier producers with the name."
     ),
 ]
 TransactionTimeout = Annotated[
-    str, typer.Option("--transaction-timeout", help="With --transaction: time until its end at the latest.")
+    str,
+    typer.Option("--transaction-timeout", help="With --transaction: time after which the cluster aborts it."),
 ]
 HeaderOption = Annotated[
     list[str] | None,

@@ -129,7 +129,7 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Revoke the tokens of user:NAME and remove its ACLs. ACLs of patterns such as user:* remain.
+    """Revoke the tokens of user:NAME and remove its ACLs. ACLs for patterns such as user:* remain.
 
     Example: fairlead user delete orders
     """
