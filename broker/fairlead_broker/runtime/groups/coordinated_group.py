@@ -410,7 +410,9 @@ class CoordinatedGroup:
             if self._gone is None:
                 self.classic.not_written(clock.monotonic())
             return
-        self.classic.written()
+        # The group may have been dropped while its change was written.
+        if self._gone is None:
+            self.classic.written()
 
     async def _write_commits(self) -> None:
         self._granted = False
