@@ -36,6 +36,9 @@ class ExtensionType(IntEnum):
     """End of a transaction, 20 bytes, written by brokers into control batches."""
     LEADER_EPOCH = 6
     """Leader and voters at the start of a leader epoch, JSON, written by brokers into control batches."""
+    KAFKA_CODEC = 7
+    """Codec in which a Kafka client sent the batch, one byte with Kafka's number, if batches are not stored in the
+    codec. Kafka's clients get the batch uncompressed, since they may have no other codec."""
 
 
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 64

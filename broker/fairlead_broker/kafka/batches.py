@@ -20,6 +20,7 @@ from fairlead_api.batch.arrow_message import read_message
 from fairlead_api.batch.batches import MessageLayout
 from fairlead_api.batch.columns import one_empty_record
 from fairlead_api.batch.control_batches import Marker, read_marker
+from fairlead_api.batch.extension import ExtensionEntry, ExtensionType, pack_extension, read_extension
 from fairlead_api.batch.header import (
     FORMAT,
     HEADER_BYTES,
@@ -78,6 +79,11 @@ _STORED_CODECS: Final = {
     KafkaCodec.SNAPPY: Codec.LZ4,
     KafkaCodec.LZ4: Codec.LZ4,
     KafkaCodec.ZSTD: Codec.ZSTD,
+}
+# Clients may have the codec that they produce with, and no other: KafkaJS has only gzip of its own.
+_EXTENSIONS: Final = {
+    codec: pack_extension((ExtensionEntry(ExtensionType.KAFKA_CODEC, bytes((codec,))),))
+    for codec in (KafkaCodec.GZIP, KafkaCodec.SNAPPY)
 }
 _SENT_CODECS: Final = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, Codec.ZSTD: KafkaCodec.ZSTD}
 _CODECS: Final = tuple(int(codec) for codec in KafkaCodec)
@@ -149,12 +155,12 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
         if stored
         else message
     )
-    padding = bytes(-len(body) % 8)
-    content = (body, padding)
+    extension, padding = _EXTENSIONS.get(codec, b""), bytes(-len(body) % 8)
+    content = (extension, body, padding)
     head = pack_header(
         BatchHeader(
             base_offset=0,
-            length=HEADER_BYTES - LENGTH_STOP + len(body) + len(padding),
+            length=HEADER_BYTES - LENGTH_STOP + len(extension) + len(body) + len(padding),
             leader_epoch=0,
             append_time_us=0,
             stamp_flags=0,
@@ -173,7 +179,7 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
             base_sequence=kafka.base_sequence,
             uncompressed_bytes=len(message),
             schema_id=0,
-            extension_bytes=0,
+            extension_bytes=len(extension),
         ),
         content,
     )
@@ -186,8 +192,9 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
 def to_kafka(batch: Buffer, *, zstd: bool = True) -> bytes | bytearray:
     """Return a stored Fairlead batch as a Kafka batch at the same offsets, with the same codec.
 
-    If `zstd` is false, for clients that cannot read zstd, a batch with this codec is returned uncompressed. Raises the
-    problems of `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
+    A batch that a client sent in a codec in which batches are not stored is returned uncompressed. If `zstd` is false,
+    for clients that cannot read zstd, a batch with this codec is returned uncompressed too. Raises the problems of
+    `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
     """
     view = memoryview(batch)
     header = read_header(view)
@@ -200,9 +207,7 @@ def to_kafka(batch: Buffer, *, zstd: bool = True) -> bytes | bytearray:
         return _empty(header) if marker is None else _control_batch(header, marker)
     if not header.record_count:
         return _empty(header)
-    codec = _SENT_CODECS[Codec(header.codec)]
-    if codec == KafkaCodec.ZSTD and not zstd:
-        codec = KafkaCodec.NONE
+    codec = _sent_codec(view, header, zstd=zstd)
     records, base_ms = _records(view, header, 0 if codec else KAFKA_HEADER_BYTES)
     if codec:
         compress = compress_lz4 if codec == KafkaCodec.LZ4 else compress_zstd
@@ -335,6 +340,15 @@ def _records(view: memoryview, header: BatchHeader, room: int) -> tuple[bytearra
         )
     except ValueError as error:
         raise ProblemError("malformed_batch", str(error)) from error
+
+
+def _sent_codec(view: memoryview, header: BatchHeader, *, zstd: bool) -> KafkaCodec:
+    codec = _SENT_CODECS[Codec(header.codec)]
+    if codec == KafkaCodec.ZSTD and not zstd:
+        return KafkaCodec.NONE
+    if any(entry.type == ExtensionType.KAFKA_CODEC for entry in read_extension(view, header)):
+        return KafkaCodec.NONE
+    return codec
 
 
 def _empty(header: BatchHeader) -> bytearray:

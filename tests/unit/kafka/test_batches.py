@@ -20,6 +20,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuil
 from fairlead_api.batch.batches import ProducerStamp, Record, decode, decode_records, encode
 from fairlead_api.batch.columns import record_batch
 from fairlead_api.batch.control_batches import Marker, MarkerKind, pack_marker
+from fairlead_api.batch.extension import ExtensionEntry, ExtensionType
 from fairlead_api.batch.header import (
     Codec,
     StampFlag,
@@ -98,7 +99,10 @@ def stamped(batch: bytes | bytearray, base_offset: int = 0, flags: int = 0, appe
 
 
 def stored(
-    records: Sequence[Record], codec: Codec = Codec.NONE, producer: ProducerStamp | None = None
+    records: Sequence[Record],
+    codec: Codec = Codec.NONE,
+    producer: ProducerStamp | None = None,
+    extension: tuple[ExtensionEntry, ...] = (),
 ) -> bytes:
     """Return an unstamped batch as the SDK builds it."""
     columns = record_batch(
@@ -108,7 +112,7 @@ def stored(
         [each.headers for each in records],
         default_timestamp_us=0,
     )
-    return encode(columns, codec, producer).to_bytes()
+    return encode(columns, codec, producer, extension).to_bytes()
 
 
 def sealed(batch: bytes) -> bytes:
@@ -159,17 +163,26 @@ def placed(records: Sequence[Record], base_offset: int = 0) -> list[Record]:
 def test_a_clients_batch_is_the_batch_of_the_sdk(
     records: list[Record], builder: tuple[Build, int], transactional: bool
 ) -> None:
-    """A client's batch is accepted, with its records and producer and the bytes that the SDK would send."""
+    """A client's batch is accepted, with its records and producer and the bytes that the SDK would send.
+
+    A batch in a codec in which batches are not stored contains the number of the codec in its extension.
+    """
     sent = built(records, *builder, (70, 5, 2**31 - 1), transactional=transactional)
     batch = from_kafka(sent, LIMIT, NOW_US)
     header = validate_produced(memoryview(batch), ALL_TIMES, NOW_US)
     # kafka-python does not compress records that would become larger.
-    codec = (Codec.NONE, Codec.ZSTD, Codec.LZ4, Codec.LZ4, Codec.ZSTD)[sent[ATTRIBUTES_AT + 1] & 7]
+    number = sent[ATTRIBUTES_AT + 1] & 7
+    codec = (Codec.NONE, Codec.ZSTD, Codec.LZ4, Codec.LZ4, Codec.ZSTD)[number]
+    extension = (
+        (ExtensionEntry(ExtensionType.KAFKA_CODEC, bytes((number,))),)
+        if number in {KafkaCodec.GZIP, KafkaCodec.SNAPPY}
+        else ()
+    )
 
     assert decode_records(bytes(batch)) == placed(records)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (70, 5, 2**31 - 1)
     assert header.is_transactional == transactional
-    assert bytes(batch) == stored(records, codec, ProducerStamp(70, 5, 2**31 - 1, transactional))
+    assert bytes(batch) == stored(records, codec, ProducerStamp(70, 5, 2**31 - 1, transactional), extension)
 
 
 @given(KAFKA_RECORDS, st.sampled_from([PythonBuilder, AioBuilder]), st.integers(0, 2**62))
@@ -189,6 +202,18 @@ def test_uncompressed_records_come_back_as_the_same_bytes(
 def test_clients_read_every_stored_batch(reader: Read, records: list[Record], base_offset: int) -> None:
     """Clients read the SDK's records at their offsets, with times rounded down to milliseconds."""
     assert read_by(reader, to_kafka(stamped(stored(records), base_offset))) == placed(records, base_offset)
+
+
+@pytest.mark.parametrize("codec", list(KafkaCodec))
+@given(records=KAFKA_RECORDS)
+def test_clients_get_a_batch_in_the_codec_of_its_producer_or_uncompressed(
+    codec: KafkaCodec, records: list[Record]
+) -> None:
+    """A batch that was sent with gzip or snappy is uncompressed for readers, which may have no other codec."""
+    batch = to_kafka(stamped(from_kafka(built(records, AioBuilder, codec), LIMIT, NOW_US)))
+
+    assert batch[ATTRIBUTES_AT + 1] == (0 if codec in {KafkaCodec.GZIP, KafkaCodec.SNAPPY} else codec)
+    assert read_by(AioBatch, batch) == placed(records)
 
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
