@@ -201,6 +201,19 @@ def kafka_fuzz(share: float) -> Outcome:
     return passed, reports
 
 
+def kafka_clients(share: float) -> Outcome:
+    """Run clients of Kafka's protocol, Kafka's own tools and programs that use the protocol against three brokers."""
+    code, report = _run("tests/kafka_clients/kafka_clients.py", "--count", str(_count(100, share)))
+    return code == 0, report
+
+
+def kafka_failures(share: float) -> Outcome:
+    """Restart brokers, and kill leaders 10 times, under producers of librdkafka and of Kafka's Java client."""
+    arguments = ("--rounds", str(_count(10, share)))
+    code, report = _run("tests/kafka_clients/broker_failures.py", *arguments)
+    return code == 0, report
+
+
 def broker_kills(share: float) -> Outcome:
     """Kill brokers of clusters under load 10,000 times: one or more brokers each time, up to all at once."""
     arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
@@ -339,6 +352,8 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
+    "kafka-clients": kafka_clients,
+    "kafka-failures": kafka_failures,
     "kafka-fuzz": kafka_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,

@@ -256,7 +256,9 @@ def fetch_jars(definition: Path, jars: Path) -> Path:
     if not jars.is_dir():
         partial = jars.with_suffix(".partial")
         command = ["mvn", "-q", "-B", "-f", str(definition), "dependency:copy-dependencies"]
-        subprocess.run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"], check=True)
+        arguments = ("-DincludeScope=runtime", f"-DoutputDirectory={partial}")
+        # Standard output belongs to the caller's report.
+        subprocess.run([*command, *arguments], check=True, stdout=sys.stderr)
         partial.rename(jars)
     return jars
 

@@ -43,6 +43,8 @@ class Node:
     process: BrokerProcess
     url: str
     """Address for clients, through a relay."""
+    kafka: str = ""
+    """Address of the Kafka listener, which has no relay; empty without a Kafka listener."""
 
     @property
     def name(self) -> str:
@@ -64,6 +66,11 @@ class ChaosCluster:
     def urls(self) -> list[str]:
         """Return the addresses of the brokers for clients."""
         return [node.url for node in self.nodes]
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """Return the addresses of the Kafka listeners, separated by commas."""
+        return ",".join(node.kafka for node in self.nodes)
 
     def pids(self) -> dict[str, int]:
         """Return the process id of every running broker."""
@@ -215,10 +222,12 @@ async def chaos_cluster(
     etcd_members: int = 1,
     environment: Mapping[str, str] | None = None,
     relayed: bool = True,
+    kafka: bool = False,
 ) -> AsyncIterator[ChaosCluster]:
     """Run a cluster, or one broker with an embedded store when there are no etcd members.
 
-    Without relays, connections are direct and cost less processor time, and the links have no effect.
+    Without relays, connections are direct and cost less processor time, and the links have no effect. With `kafka`,
+    each broker has a Kafka listener.
     """
     cluster = ChaosCluster(folder)
     cluster.links = Links(cluster.pids)
@@ -234,11 +243,11 @@ async def chaos_cluster(
                 ports = [each.client_port for each in cluster.etcd.members]
                 if relayed:
                     ports = [await cluster.links.relay(ETCD, each) for each in ports]
-                await _add_brokers(cluster, size, ports, settings, relayed=relayed)
+                await _add_brokers(cluster, size, ports, settings, relayed=relayed, kafka=kafka)
                 yield cluster
                 await _end(cluster)
         else:
-            await _add_brokers(cluster, 1, (), settings, relayed=relayed)
+            await _add_brokers(cluster, 1, (), settings, relayed=relayed, kafka=kafka)
             yield cluster
     finally:
         await _end(cluster)
@@ -251,6 +260,7 @@ async def _add_brokers(
     environment: dict[str, str],
     *,
     relayed: bool,
+    kafka: bool,
 ) -> None:
     ports = free_ports()
     for number in range(size):
@@ -263,13 +273,16 @@ async def _add_brokers(
         arguments += ["--peer-advertise", f"127.0.0.1:{peer_address}", "--rack", f"rack-{number % 3}"]
         if etcd_ports:
             arguments += ["--etcd", ",".join(f"http://127.0.0.1:{port}" for port in etcd_ports)]
+        kafka_address = f"127.0.0.1:{next(ports)}" if kafka else ""
+        if kafka:
+            arguments += ["--kafka-listen", kafka_address]
         process = BrokerProcess(
             cluster.folder / f"broker-{number}",
             environment,
             arguments=tuple(arguments),
             listeners=(f"127.0.0.1:{data}", f"127.0.0.1:{peer}", f"127.0.0.1:{ops}"),
         )
-        cluster.nodes.append(Node(number, process, f"http://127.0.0.1:{data_address}"))
+        cluster.nodes.append(Node(number, process, f"http://127.0.0.1:{data_address}", kafka_address))
     await cluster.start()
 
 
