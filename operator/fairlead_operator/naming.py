@@ -189,11 +189,13 @@ TLS_PORT: Final = 9524
 """Port at which brokers serve clients with TLS, whether or not the data port has TLS."""
 EXTERNAL_PORT: Final = 9523
 """Port of the brokers' listener for clients outside the Kubernetes cluster."""
+KAFKA_PORT: Final = 9092
 PEER_PORT: Final = 9521
 OPS_PORT: Final = 9522
 DATA_PORT_NAME: Final = "http"
 TLS_PORT_NAME: Final = "https"
 EXTERNAL_PORT_NAME: Final = "external"
+KAFKA_PORT_NAME: Final = "kafka"
 PEER_PORT_NAME: Final = "http-peer"
 OPS_PORT_NAME: Final = "http-ops"
 ETCD_CLIENT_PORT: Final = 2379
@@ -326,6 +328,11 @@ def bootstrap_service_name(cluster: str) -> str:
 def external_service_name(cluster: str) -> str:
     """Return the name of the bootstrap Service for external clients, which exists unless the listener is internal."""
     return f"{cluster}-external"
+
+
+def kafka_service_name(cluster: str, broker_id: int) -> str:
+    """Return the name of the Service of one broker for clients of Kafka's protocol outside of Kubernetes."""
+    return f"{cluster}-kafka-{broker_id}"
 
 
 def broker_service_name(cluster: str, broker_id: int) -> str:

@@ -131,8 +131,42 @@ the scheme of the proxy, as in https://broker-{id}.example.com:443. With type in
 With perBroker, each broker has a host of its own, given by advertisedHost."""
 
 
+class KafkaListener(Part):
+    """Listener at which clients of Kafka's protocol reach the brokers."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            Rule(
+                "self.type != 'loadbalancer' || has(self.advertisedHost)",
+                "type loadbalancer needs advertisedHost, since Kafka's clients call each broker by its own address",
+                ".advertisedHost",
+            ),
+            Rule(
+                "!has(self.advertisedHost) || self.advertisedHost.contains('{id}') || "
+                "self.advertisedHost.contains('{pod}')",
+                "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
+                ".advertisedHost",
+            ),
+        )
+    )
+
+    enabled: bool = False
+    """Whether brokers serve clients of Kafka's protocol, at port 9092. A change restarts the brokers one by one."""
+    type: Literal["internal", "loadbalancer"] = "internal"
+    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. loadbalancer: each \
+broker has its own cloud load balancer, since Kafka's clients must reach each broker at its own address."""
+    advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
+    """Host at which clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
+kafka-{id}.example.com. The host may have a port. By default clients use the name of the broker's pod. All clients, \
+inside and outside the Kubernetes cluster, use the host."""
+    annotations: Annotations = Field(default_factory=dict)
+    """Annotations of the Services of type loadbalancer, for load balancers and DNS controllers."""
+
+
 class Listeners(Part):
     """Listeners of the brokers."""
 
     data: DataListener = DataListener()
     """Listener for producers, consumers and tools."""
+    kafka: KafkaListener = KafkaListener()
+    """Listener for clients of Kafka's protocol, off by default."""

@@ -12,6 +12,7 @@ from typing import Any
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import (
     DATA_PORT,
+    KAFKA_PORT,
     TLS_PORT,
     Manifest,
     bootstrap_service_name,
@@ -66,6 +67,12 @@ def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
     return _with_port(listener.advertised_host, port)
 
 
+def kafka_template(cluster: Cluster) -> str:
+    """Return the address template for clients of Kafka's protocol."""
+    host = cluster.spec.listeners.kafka.advertised_host
+    return _with_port(internal_host(cluster) if host is None else host, KAFKA_PORT)
+
+
 def external_template(cluster: Cluster) -> str | None:
     """Return the address template for external clients; None if brokers share an address or each has a node port."""
     listener = cluster.spec.listeners.data
@@ -76,7 +83,16 @@ def external_template(cluster: Cluster) -> str | None:
 
 def broker_hosts(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
     """Return the advertised host of each broker, without scheme and port; empty if the Cluster names no hosts."""
-    host = cluster.spec.listeners.data.advertised_host
+    return _hosts(cluster.spec.listeners.data.advertised_host, cluster, pool_replicas)
+
+
+def kafka_hosts(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the advertised host of each broker for Kafka's clients, without its port; empty without a host."""
+    listener = cluster.spec.listeners.kafka
+    return _hosts(listener.advertised_host if listener.enabled else None, cluster, pool_replicas)
+
+
+def _hosts(host: str | None, cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
     if host is None:
         return {}
     bare = host.rpartition("://")[2]

@@ -20,6 +20,8 @@ from fairlead_operator.naming import (
     ETCD_SCHEME_ANNOTATION,
     EXTERNAL_PORT,
     EXTERNAL_PORT_NAME,
+    KAFKA_PORT,
+    KAFKA_PORT_NAME,
     OPS_PORT,
     OPS_PORT_NAME,
     PEER_PORT,
@@ -50,6 +52,7 @@ from fairlead_operator.render.addresses import (
     advertise_template,
     external_template,
     internal_host,
+    kafka_template,
     serves_tls,
 )
 from fairlead_operator.render.configuration import broker_file, split_config
@@ -146,6 +149,7 @@ def broker_pod_hash(cluster: Cluster, pool: BrokerPool, inputs: RenderInputs) ->
             "template": said(pool.template),
             "advertised": cluster.spec.listeners.data.advertised_host,
             "proxy": _proxy_scheme(cluster),
+            **({"kafka": kafka_template(cluster)} if cluster.spec.listeners.kafka.enabled else {}),
             "etcd": said(cluster.spec.etcd.external),
             **({"etcd-tls": True} if _calls_etcd_by_tls(inputs) else {}),
             **security.pod_words(cluster, inputs.transport),
@@ -197,6 +201,7 @@ def _container(
                 (OPS_PORT_NAME, OPS_PORT),
                 (EXTERNAL_PORT_NAME, EXTERNAL_PORT),
                 *([(TLS_PORT_NAME, TLS_PORT)] if serves_tls(cluster) else ()),
+                *([(KAFKA_PORT_NAME, KAFKA_PORT)] if cluster.spec.listeners.kafka.enabled else ()),
             )
         ],
         **container_resources(BROKER_CONTAINER, pool.resources, pool.template, REQUESTS),
@@ -239,6 +244,16 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         *([] if external is None else [_value("FAIRLEAD_EXTERNAL_ADVERTISE", external)]),
         *([] if proxy is None else [_value("FAIRLEAD_EXTERNAL_SCHEME", proxy)]),
         _value("FAIRLEAD_PEER_ADVERTISE", f"{internal_host(cluster)}:{PEER_PORT}"),
+        *_kafka(cluster),
+    ]
+
+
+def _kafka(cluster: Cluster) -> list[Manifest]:
+    if not cluster.spec.listeners.kafka.enabled:
+        return []
+    return [
+        _value("FAIRLEAD_KAFKA_LISTEN", f"{EVERY_ADDRESS}:{KAFKA_PORT}"),
+        _value("FAIRLEAD_KAFKA_ADVERTISE", kafka_template(cluster)),
     ]
 
 

@@ -17,6 +17,7 @@ from fairlead_operator.naming import (
     ETCD_METRICS_PORT_NAME,
     EXTERNAL_PORT,
     FIELD_MANAGER,
+    KAFKA_PORT,
     NAME_LABEL,
     NETWORK_POLICY,
     OPS_PORT,
@@ -153,12 +154,20 @@ def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
         brokers_policy_name(cluster.name),
         BROKER_COMPONENT,
         [
-            _rule([DATA_PORT, EXTERNAL_PORT, *([TLS_PORT] if serves_tls(cluster) else ())], data),
+            _rule(_client_ports(cluster), data),
             _rule([PEER_PORT], [brokers]),
             _rule([OPS_PORT], [*operator, _anywhere(PROMETHEUS)]),
         ],
         _broker_egress(cluster, inputs),
     )
+
+
+def _client_ports(cluster: Cluster) -> list[int]:
+    return [
+        *(DATA_PORT, EXTERNAL_PORT),
+        *([TLS_PORT] if serves_tls(cluster) else ()),
+        *([KAFKA_PORT] if cluster.spec.listeners.kafka.enabled else ()),
+    ]
 
 
 def _broker_egress(cluster: Cluster, inputs: RenderInputs) -> list[Manifest] | None:

@@ -12,6 +12,8 @@ from fairlead_operator.naming import (
     DATA_PORT_NAME,
     EXTERNAL_PORT,
     EXTERNAL_PORT_NAME,
+    KAFKA_PORT,
+    KAFKA_PORT_NAME,
     OPS_PORT,
     OPS_PORT_NAME,
     PEER_PORT,
@@ -26,6 +28,7 @@ from fairlead_operator.naming import (
     broker_service_name,
     brokers_service_name,
     external_service_name,
+    kafka_service_name,
     pod_selector,
 )
 from fairlead_operator.render.addresses import broker_ids, data_scheme, serves_tls
@@ -57,6 +60,10 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
             _of_one(cluster, pool, broker, inputs)
             for pool, broker in broker_ids(cluster, inputs.pool_replicas)
         ]
+    if cluster.spec.listeners.kafka.enabled and cluster.spec.listeners.kafka.type == "loadbalancer":
+        services += [
+            _kafka_of_one(cluster, pool, broker) for pool, broker in broker_ids(cluster, inputs.pool_replicas)
+        ]
     return services
 
 
@@ -76,6 +83,7 @@ def _headless(cluster: Cluster) -> Manifest:
             service_port(PEER_PORT_NAME, PEER_PORT),
             service_port(OPS_PORT_NAME, OPS_PORT),
             *_tls_ports(cluster),
+            *_kafka_ports(cluster),
         ],
     }
     return manifest
@@ -92,6 +100,7 @@ def _bootstrap(cluster: Cluster) -> Manifest:
             service_port(DATA_PORT_NAME, DATA_PORT),
             service_port(EXTERNAL_PORT_NAME, EXTERNAL_PORT),
             *_tls_ports(cluster),
+            *_kafka_ports(cluster),
         ],
     }
     return manifest
@@ -99,6 +108,24 @@ def _bootstrap(cluster: Cluster) -> Manifest:
 
 def _tls_ports(cluster: Cluster) -> list[Manifest]:
     return [service_port(TLS_PORT_NAME, TLS_PORT)] if serves_tls(cluster) else []
+
+
+def _kafka_ports(cluster: Cluster) -> list[Manifest]:
+    return [service_port(KAFKA_PORT_NAME, KAFKA_PORT)] if cluster.spec.listeners.kafka.enabled else []
+
+
+def _kafka_of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
+    """Return the load balancer of one broker for clients of Kafka's protocol, which call each leader themselves."""
+    name, annotations = kafka_service_name(cluster.name, broker), cluster.spec.listeners.kafka.annotations
+    manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(annotations))
+    pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
+    manifest["spec"] = {
+        "type": SERVICE_TYPES["loadbalancer"],
+        "publishNotReadyAddresses": True,
+        "selector": {**pod_selector(cluster.name, BROKER_COMPONENT), **pod},
+        "ports": _kafka_ports(cluster),
+    }
+    return manifest
 
 
 def _external(cluster: Cluster, inputs: RenderInputs) -> Manifest:

@@ -26,7 +26,7 @@ from fairlead_operator.naming import (
     etcd_tls_name,
     external_service_name,
 )
-from fairlead_operator.render.addresses import broker_hosts, broker_ids
+from fairlead_operator.render.addresses import broker_hosts, broker_ids, kafka_hosts
 
 ETCD_CLIENT_NAMES: Final = ("etcd-client",)
 """Names in the certificate that clients present to etcd; etcd does not read the names."""
@@ -307,7 +307,8 @@ def etcd_names(cluster: Cluster) -> tuple[str, ...]:
 def _advertised_hosts(cluster: Cluster) -> list[str]:
     """Return the hosts that the Cluster advertises to clients: of its route, and of each broker."""
     route = cluster.spec.listeners.data.route
-    return [*([] if route is None else [route.host]), *broker_hosts(cluster, {}).values()]
+    hosts = (*broker_hosts(cluster, {}).values(), *kafka_hosts(cluster, {}).values())
+    return [*([] if route is None else [route.host]), *hosts]
 
 
 def _brokers(ids: list[int]) -> str:

@@ -229,6 +229,63 @@ def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
     assert "Service/main-external" not in render_kit.drawn(render_kit.cluster_of())
 
 
+def test_the_kafka_listener_has_a_port_everywhere_and_an_address_for_each_broker() -> None:
+    """With the Kafka listener, pods, Services and the NetworkPolicy have its port; otherwise nothing has it."""
+    peers = {"clients": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}
+    host = "kafka-{id}.example.com"
+    kinds = {
+        "off": {"enabled": False, "type": "loadbalancer", "advertisedHost": host},
+        "inside": {"enabled": True},
+        "outside": {
+            "enabled": True,
+            "type": "loadbalancer",
+            "advertisedHost": host,
+            "annotations": {"a": "b"},
+        },
+    }
+    drawn = {
+        name: render_kit.drawn(render_kit.cluster_of(listeners={"kafka": kafka}, networkPolicy=peers))
+        for name, kafka in kinds.items()
+    }
+    advertised = {
+        name: render_kit.variables_of(objects["StatefulSet/main-a"]).get("FAIRLEAD_KAFKA_ADVERTISE")
+        for name, objects in drawn.items()
+    }
+    policies = {
+        name: [port["port"] for port in objects["NetworkPolicy/main-brokers"]["spec"]["ingress"][0]["ports"]]
+        for name, objects in drawn.items()
+    }
+    balancers = {
+        name: [objects[each] for each in sorted(objects) if each.startswith("Service/main-kafka-")]
+        for name, objects in drawn.items()
+    }
+
+    assert advertised == {
+        "off": None,
+        "inside": "{pod}.main-brokers.shop.svc:9092",
+        "outside": "kafka-{id}.example.com:9092",
+    }
+    assert policies == {"off": [9520, 9523], "inside": [9520, 9523, 9092], "outside": [9520, 9523, 9092]}
+    for service in ("main-brokers", "main-bootstrap"):
+        ports = {
+            name: {port["name"]: port["port"] for port in objects[f"Service/{service}"]["spec"]["ports"]}
+            for name, objects in drawn.items()
+        }
+        assert "kafka" not in ports["off"]
+        assert ports["inside"]["kafka"] == ports["outside"]["kafka"] == 9092
+    assert [len(balancers[name]) for name in kinds] == [0, 0, 3]
+    assert balancers["outside"][1]["metadata"]["annotations"]["a"] == "b"
+    assert balancers["outside"][1]["spec"] == {
+        "type": "LoadBalancer",
+        "publishNotReadyAddresses": True,
+        "selector": {
+            **drawn["inside"]["Service/main-bootstrap"]["spec"]["selector"],
+            "statefulset.kubernetes.io/pod-name": "main-a-1",
+        },
+        "ports": [{"name": "kafka", "port": 9092, "targetPort": "kafka", "protocol": "TCP"}],
+    }
+
+
 def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:
     """Return a Service as the API server stores it, with node port and load balancer."""
     port: dict[str, Any] = {"port": 9520, **({"nodePort": node_port} if node_port else {})}

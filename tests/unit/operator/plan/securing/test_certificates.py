@@ -145,12 +145,15 @@ def test_certificates_name_services_hosts_and_extra_names() -> None:
     """
     listener = {"type": "loadbalancer", "perBroker": True, "advertisedHost": "b{id}.example:443"}
     tls = {"mode": "Both", "extraNames": ["broker.example"]}
-    names = broker_names(render_kit.cluster_of(listeners={"data": listener}, security={"tls": tls}))
+    kafka = {"enabled": True, "type": "loadbalancer", "advertisedHost": "k{id}.example"}
+    names = broker_names(
+        render_kit.cluster_of(listeners={"data": listener, "kafka": kafka}, security={"tls": tls})
+    )
     plain = broker_names(render_kit.cluster_of())
 
     assert {
         "localhost", "*.main-brokers.shop.svc", "main-bootstrap.shop.svc.cluster.local", "main-broker-2.shop.svc",
-        "b2.example", "broker.example",
+        "b2.example", "k2.example", "broker.example",
     } <= set(names)  # fmt: skip
     assert "broker.example" not in plain
     assert "*.main-etcd-peers.shop.svc" in etcd_names(render_kit.cluster_of())
