@@ -148,8 +148,7 @@ NEEDS = {
     (
         "self, write producer (each in the request), write topic (each in the request),"
         " read group (each in the request), read topic (each in the request)"
-    ): "commit_transaction",
-    "self, write producer (each in the request), write topic (each in the request)": "commit_transactions",
+    ): "commit_transaction commit_transactions",
     "self, delete producer (each in the request)": "delete_transaction",
     "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",
