@@ -17,14 +17,16 @@ from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
-from fairlead_broker.coordination.transaction_store import Standing, TransactionStore
-from fairlead_broker.registry.records import RecordUnreadable
+from fairlead_broker.coordination.transaction_store import READ_MAX, Standing, TransactionStore
+from fairlead_broker.registry.records import RecordUnreadable, encode
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.transactions.meters import TransactionMeters
 
-GATHERED_MAX: Final = 60
+GATHERED_MAX: Final = READ_MAX
 """Maximum number of changes in one write, which has a compare, a put and a read for each change."""
+WRITE_BYTES_MAX: Final = 512 << 10
+"""Maximum number of bytes of the records in one write; a single larger record is written alone."""
 UNDER_WAY_MAX: Final = 2
 """Maximum number of concurrent writes. More concurrent writes would delay the keep-alives of leases."""
 CACHED_MAX: Final = 10_000
@@ -144,7 +146,7 @@ class DecisionWrites:
     async def _attempt(self, left: dict[ProducerId, _Pending[Any]]) -> None:
         try:
             await self._read([each for each in left if each not in self._cache], left)
-            changes = self._changes(left)
+            changes = _fitting(self._changes(left))
             stale = [
                 each for each, pending in left.items() if not pending.answer.done() and not pending.is_fresh
             ]
@@ -217,3 +219,17 @@ class DecisionWrites:
                 )
         if not all(pending.answer.done() for pending in left.values()):
             await asyncio.sleep(RETRY_SECONDS)  # noqa: TID251 - no event announces that the store answers again
+
+
+def _fitting(
+    changes: dict[ProducerId, tuple[TransactionRecord, Any]],
+) -> dict[ProducerId, tuple[TransactionRecord, Any]]:
+    """Return the first changes whose records fit in one write; the other changes are attempted again."""
+    fitting: dict[ProducerId, tuple[TransactionRecord, Any]] = {}
+    nbytes = 0
+    for producer_id, change in changes.items():
+        nbytes += len(encode(change[0]))
+        if fitting and nbytes > WRITE_BYTES_MAX:
+            break
+        fitting[producer_id] = change
+    return fitting

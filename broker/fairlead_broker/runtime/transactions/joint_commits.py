@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from fairlead_api.identifiers import ProducerId
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
-from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import Standing, TransactionStore
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.transaction_records import TransactionRecord
@@ -49,8 +49,8 @@ class JointCommits:
         """Apply the change of each producer's record in one write, and return the answers.
 
         Each change function may be called several times. The first `ProblemError` of a function is raised. Raises
-        `coordination_unavailable` if the store does not answer in time, and `internal` for a record that cannot be
-        read.
+        `coordination_unavailable` if the store does not answer in time, `internal` for a record that cannot be read,
+        and `TransactionTooLarge` if the records do not fit in one write.
         """
         async with self._turn:
             deadline = self._clock.monotonic() + SECONDS_MAX
@@ -60,6 +60,8 @@ class JointCommits:
                     return await self._attempt(changes)
                 except RecordUnreadable as error:
                     raise ProblemError("internal", str(error)) from error
+                except TransactionTooLarge:
+                    raise
                 except CoordinationError as error:
                     if isinstance(error, UnknownOutcome):
                         # The next attempt reads the records, and answers a commit that was written as committed.

@@ -17,7 +17,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, Pr
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock, ExpiryTime
-from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import (
     ABSENT,
     READ_MAX,
@@ -174,7 +174,15 @@ class Transactions:
 
         Raises the problems of `decide` for the first transaction that cannot be committed.
         """
-        return await self._commit(requests, authorize, self._joint_commits.change)
+        try:
+            return await self._commit(requests, authorize, self._joint_commits.change)
+        except TransactionTooLarge as error:
+            [(producer_id, first), *_] = requests.items()
+            raise ProblemError(
+                "transaction_too_large",
+                f"the records of {len(requests)} transactions do not fit in one write of the store: {error}",
+                data={"transaction": str(TransactionId(producer_id, first.epoch)), "limit": error.limit},
+            ) from error
 
     async def _commit(
         self,

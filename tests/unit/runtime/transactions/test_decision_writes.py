@@ -15,10 +15,12 @@ import pytest
 
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.coordination import protocol
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import ABSENT, Standing, TransactionStore
 from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.store_writes import Compare, Operation, Put, TransactionResult
 from fairlead_broker.registry.transaction_records import Outcome, TransactionRecord
 from fairlead_broker.runtime.transactions import decision_writes, joint_commits
@@ -144,13 +146,30 @@ async def test_a_decision_is_made_once(scene: Scene) -> None:
 
 
 async def test_decisions_that_arrive_together_share_writes(scene: Scene) -> None:
-    """Decisions of many producers are written by few writes, each of up to sixty."""
+    """Decisions of many producers are written by few writes, each of up to a hundred."""
     producers = [ProducerId(number) for number in range(200)]
     for producer_id in producers:
         await scene.create(producer_id)
     await asyncio.gather(*(scene.end(Outcome.COMMIT, producer_id=each) for each in producers))
 
-    assert scene.faulty.writes <= 6
+    assert scene.faulty.writes <= 4
+    assert {(await scene.stored(each)).epoch for each in producers} == {1}
+
+
+async def test_large_records_are_written_in_several_writes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decisions whose records exceed the size of one write are written one after the other, and none is refused."""
+    producers = [ProducerId(number) for number in range(3)]
+    size = 0
+    for producer_id in producers:
+        record = (await scene.create(producer_id)).record
+        assert record is not None
+        size = len(encode(record))
+    monkeypatch.setattr(decision_writes, "WRITE_BYTES_MAX", size)
+    await asyncio.gather(*(scene.end(Outcome.COMMIT, producer_id=each) for each in producers))
+
+    assert scene.faulty.writes == len(producers)
     assert {(await scene.stored(each)).epoch for each in producers} == {1}
 
 
@@ -212,6 +231,22 @@ async def test_a_joint_commit_with_a_refused_transaction_writes_nothing(scene: S
 
     assert caught.value.code == "producer_fenced"
     assert (await scene.stored(ProducerId(1))).epoch == 0
+
+
+async def test_a_joint_commit_that_is_too_large_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A joint commit whose records do not fit in one write of the store changes nothing, and is not repeated."""
+    records = {each: (await scene.create(each)).record for each in (ProducerId(1), ProducerId(2))}
+    nbytes = sum(len(encode(record)) for record in records.values() if record is not None)
+    with monkeypatch.context() as small:
+        small.setattr(protocol, "REQUEST_BYTES_MAX", nbytes)
+        with pytest.raises(ProblemError) as caught:
+            await scene.commit_together(list(records))
+
+    assert (caught.value.code, caught.value.side_effect) == ("transaction_too_large", SideEffect.NONE)
+    assert scene.faulty.writes == 1
+    assert {each: await scene.stored(each) for each in records} == records
 
 
 @pytest.mark.parametrize("fault", ["away", "lost"])
