@@ -8,14 +8,20 @@ import pytest
 
 from transaction_kills import prove
 
-FAULTS = ("commits_written_but_not_answered", "workers_killed", "zombies_with_a_successor", "drains")
+FAULTS = (
+    "commits_written_but_not_answered", "workers_killed", "zombies_with_a_successor", "drains", "partitions_moved",
+)  # fmt: skip
+DELAY_SECONDS_MAX = 5.0
+"""Maximum delay of a late call, which is longer than the timeout of a transaction in `make prove`."""
 
 
 @pytest.mark.etcd
 async def test_each_order_has_one_result_whatever_is_killed(tmp_path: Path) -> None:
     """Each order has one result in both topics although brokers and programs are killed, paused and drained."""
-    report = await prove(tmp_path, kills=2, seed=5, names=FAULTS)
+    report = await prove(tmp_path, 2, 5, FAULTS, DELAY_SECONDS_MAX)
 
     assert report["is_exactly_once"], report
     assert report["kills_between_write_and_answer"] == 1, "the broker was not killed before its answer"
-    assert report["workers_that_ended_by"] == {"ProducerFencedError": 1}, report
+    assert report["transactions_with_late_calls"] > 10, report
+    # A paused program that had no open transaction may begin one and fence its successor, which starts again.
+    assert set(report["workers_that_ended_by"]) == {"ProducerFencedError"}, report

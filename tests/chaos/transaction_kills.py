@@ -3,13 +3,14 @@
 `python transaction_kills.py --kills 100 --seed 1` runs three brokers, an etcd and two workers. Each round has one
 fault: the coordinator of the group is killed after etcd has written a commit whose answer is held back, or as soon as a
 commit is written; a leader or a worker is killed; a worker is paused for two of its timeouts, and then continues beside
-its successor; a broker is drained or restarted; answers to clients are lost. A round ends when further results are
-committed.
+its successor; a broker is drained, restarted, paused or cut off; partitions move; answers to clients are lost. Beside
+the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to 90 seconds late. A round
+ends when further results are committed.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
 topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
-orders, and no transaction is open. The program prints a JSON report, and exits with 1 if any of these conditions is
-violated.
+orders, the transactions with late calls are whole and as answered, and no transaction is open. The program prints a
+JSON report, and exits with 1 if any of these conditions is violated.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ sys.path.extend(
 import structlog
 from pyreqwest.client import Client, ClientBuilder
 
+import delayed_calls
 from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, call, chaos_cluster, http_client, pause
+from delayed_calls import DelayedCalls
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import FairleadError
 from links import AnswerTrouble
@@ -57,6 +60,10 @@ COMMIT_SECONDS: Final = 5.0
 """Maximum time for which a fault waits for a commit."""
 FENCED_SECONDS: Final = 10.0
 """Time for which a worker that was paused may run beside its successor before it is killed."""
+DELAY_SECONDS_MAX: Final = 90.0
+"""Maximum delay of a late call."""
+PAUSED_SECONDS_MAX: Final = 1.5 * LEASE_SECONDS
+"""Maximum time for which a broker is paused or cut off; a longer time than its lease."""
 OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
 """Maximum time for which a transaction is open after the last fault."""
 TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"
@@ -71,9 +78,10 @@ Places: TypeAlias = dict[tuple[str, int], list[bytes]]
 class Storm:
     """The load on a cluster, and the faults."""
 
-    def __init__(self, cluster: ChaosCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: ChaosCluster, rng: random.Random, delay_seconds_max: float) -> None:
         self.cluster = cluster
         self.rng = rng
+        self.delayed = DelayedCalls(cluster, rng, delay_seconds_max)
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.seen: Places = {}
@@ -93,6 +101,9 @@ class Storm:
             "drains": (4, self.drain),
             "restarts": (4, self.restart),
             "times_of_lost_answers": (5, self.lose_answers),
+            "brokers_paused": (4, self.pause_broker),
+            "brokers_cut_off": (4, self.cut_off),
+            "partitions_moved": (4, self.move),
         }
 
     @property
@@ -228,6 +239,28 @@ class Storm:
         await pause(2.0)
         self.cluster.links.trouble = None
 
+    async def pause_broker(self) -> None:
+        """Pause a broker, possibly for longer than its lease, and resume it."""
+        self.cluster.pause(self.rng.choice(self.cluster.nodes))
+        await pause(self.rng.uniform(0.2, PAUSED_SECONDS_MAX))
+        self.cluster.resume()
+
+    async def cut_off(self) -> None:
+        """Hold all traffic between a broker and the other brokers and etcd, while clients reach it."""
+        name = self.rng.choice(self.cluster.nodes).name
+        others = [ETCD, *(node.name for node in self.cluster.nodes if node.name != name)]
+        self.cluster.links.block({pair for other in others for pair in ((name, other), (other, name))})
+        await pause(self.rng.uniform(0.2, PAUSED_SECONDS_MAX))
+        self.cluster.links.mend()
+
+    async def move(self) -> None:
+        """Move a partition of transactions with late calls to other brokers."""
+        topic, partition = self.rng.choice(delayed_calls.TOPICS), self.rng.randrange(delayed_calls.PARTITIONS)
+        replicas = self.rng.sample([node.number for node in self.cluster.nodes], 2)
+        async with Admin(self.cluster.urls) as admin:
+            # A move that still runs is replaced.
+            await admin.reassign(topic, partition, replicas)
+
     async def _kill(self, node: Node) -> None:
         await self.cluster.kill(node)
         self.counts["broker_kills"] += 1
@@ -278,15 +311,18 @@ async def _commits(client: Client, url: str) -> dict[str, int]:
 
 
 @asynccontextmanager
-async def storm(folder: Path, rng: random.Random) -> AsyncIterator[Storm]:
+async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> AsyncIterator[Storm]:
     """Run a cluster with topics, orders and workers."""
     async with chaos_cluster(folder) as cluster:
         async with Admin(cluster.urls) as admin:
             for topic in (ORDERS, *RESULTS):
                 config = {"min.insync.replicas": 2}
                 await admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
-        this = Storm(cluster, rng)
-        tasks = [asyncio.create_task(each()) for each in (this.fill, this.watch, this.supervise)]
+            for topic in delayed_calls.TOPICS:
+                await admin.create_topic(topic, partitions=delayed_calls.PARTITIONS, replication_factor=2)
+        this = Storm(cluster, rng, delay_seconds_max)
+        work = (this.fill, this.watch, this.supervise, this.delayed.run, this.delayed.watch)
+        tasks = [asyncio.create_task(each()) for each in work]
         try:
             for worker in this.workers:
                 worker.start()
@@ -308,6 +344,12 @@ async def judge(this: Storm) -> dict[str, Any]:
     await this.progress(len(RESULTS) * this.sent)
     for worker in this.workers:
         await worker.end(signal.SIGINT)
+    await this.delayed.end()
+    transactions_open = await open_transactions(this.cluster)
+    checked = await this.delayed.report(
+        await ends(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
+    )
+    delayed = await read(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
     orders = await read(this.cluster, [ORDERS])
     results = await read(this.cluster, RESULTS)
     async with Admin(this.cluster.urls) as admin:
@@ -331,13 +373,31 @@ async def judge(this: Storm) -> dict[str, Any]:
         "partitions_with_wrong_offsets": [
             number for (_, number), values in orders.items() if offsets.get(number) != len(values)
         ],
-        "transactions_open": await open_transactions(this.cluster),
+        "transactions_open": transactions_open,
+        "transactions_with_late_calls": len(this.delayed.answers),
+        **this.delayed.wrong(delayed),
+        "history_anomalies": checked.anomalies if checked.verdict != "valid" else {},
+        "history_undecided": checked.undecided,
+        "history_allowed": checked.allowed,
+        "late_calls": dict(sorted(this.delayed.counts.items())),
     }
 
 
-async def read(cluster: ChaosCluster, topics: tuple[str, ...] | list[str]) -> Places:
+async def ends(cluster: ChaosCluster, topics: tuple[str, ...], partitions: int) -> dict[str, int]:
+    """Return the end of each partition for readers of committed records."""
+    places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+    async with Consumer(cluster.urls, isolation="read_committed") as consumer:
+        await consumer.assign(places)
+        return {
+            f"{place.topic}-{place.partition}": end for place, end in (await consumer.end_offsets()).items()
+        }
+
+
+async def read(
+    cluster: ChaosCluster, topics: tuple[str, ...] | list[str], partitions: int = PARTITIONS
+) -> Places:
     """Return all committed records of some topics."""
-    found: Places = {(topic, number): [] for topic in topics for number in range(PARTITIONS)}
+    found: Places = {(topic, number): [] for topic in topics for number in range(partitions)}
     async with Consumer(cluster.urls, isolation="read_committed") as consumer:
         await consumer.assign([TopicPartition(*place) for place in found])
         async for batch in consumer.batches(until=await consumer.end_offsets()):
@@ -351,7 +411,13 @@ async def open_transactions(cluster: ChaosCluster) -> list[str]:
     async with http_client() as client:
         while True:
             opened = []
-            for topic, number in ((topic, number) for topic in RESULTS for number in range(PARTITIONS)):
+            places = [(topic, number) for topic in RESULTS for number in range(PARTITIONS)]
+            places += [
+                (topic, number)
+                for topic in delayed_calls.TOPICS
+                for number in range(delayed_calls.PARTITIONS)
+            ]
+            for topic, number in places:
                 path = f"/v1/topics/{topic}/partitions/{number}/transactions"
                 found = (await call(client, "GET", cluster.urls[0] + path)).json
                 if found.get("items") != [] or found["last_stable_offset"] != found["high_watermark"]:
@@ -363,14 +429,21 @@ async def open_transactions(cluster: ChaosCluster) -> list[str]:
 
 WRONG: Final = (
     "orders_missing", "results_missing", "results_twice", "results_without_order", "partitions_seen_otherwise",
-    "partitions_with_wrong_offsets", "transactions_open",
+    "partitions_with_wrong_offsets", "transactions_open", "delayed_torn", "delayed_twice", "delayed_answered_both",
+    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided",
 )  # fmt: skip
 
 
-async def prove(folder: Path, kills: int, seed: int, names: tuple[str, ...] = ()) -> dict[str, Any]:
+async def prove(
+    folder: Path,
+    kills: int,
+    seed: int,
+    names: tuple[str, ...] = (),
+    delay_seconds_max: float = DELAY_SECONDS_MAX,
+) -> dict[str, Any]:
     """Inject the named faults one after the other, then random faults until `kills` processes are killed."""
     rng, begun = random.Random(seed), time.monotonic()
-    async with storm(folder, rng) as this:
+    async with storm(folder, rng, delay_seconds_max) as this:
         for name in names:
             await this.round(name)
         while this.kills < kills:
