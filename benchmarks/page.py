@@ -133,6 +133,17 @@ SECTIONS = (
         ),
     ),
     Section(
+        "revisions",
+        (
+            ratios(
+                "Without transactions, against the revision before them",
+                "revisions.json",
+                ("revisions",),
+                "make bench-revision",
+            ),
+        ),
+    ),
+    Section(
         "spark",
         (
             ratios(
