@@ -66,6 +66,33 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Open connections of clients of Kafka's protocol.",
     ),
     MetricDefinition(
+        name="fairlead_kafka_clients",
+        kind=_GAUGE,
+        help="Open connections by the software that the client states. After a hundred kinds of software, others "
+        "count as other.",
+        labels=("software", "version"),
+    ),
+    MetricDefinition(
+        name="fairlead_kafka_fetch_sessions",
+        kind=_GAUGE,
+        help="Readers whose partitions the broker remembers between fetches of Kafka's protocol.",
+    ),
+    MetricDefinition(
+        name="fairlead_kafka_requests_total",
+        kind=_COUNTER,
+        help="Requests of Kafka's protocol by API, version and error. The error is that of the whole response, or the "
+        "first one of a partition of a produce or a fetch; closed if the connection was closed instead.",
+        labels=("api", "version", "error"),
+    ),
+    MetricDefinition(
+        name="fairlead_kafka_request_duration_seconds",
+        kind=_HISTOGRAM,
+        help="Time from a complete request of Kafka's protocol to its response, including waits for records, "
+        "acknowledgements and quotas.",
+        labels=("api",),
+        buckets=LATENCY_BUCKETS,
+    ),
+    MetricDefinition(
         name="fairlead_kafka_translation_seconds",
         kind=_HISTOGRAM,
         help="Time to translate the batches of one request from Kafka's format (in) or to it (out).",

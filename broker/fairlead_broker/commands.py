@@ -70,7 +70,11 @@ OpsListen = Annotated[
     ),
 ]
 KafkaListen = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Address for clients of Kafka's protocol.")
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Address for clients of Kafka's protocol, with TLS if --tls is given; or plaintext://, ssl://.",
+    ),
 ]
 KafkaAdvertise = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients of Kafka's protocol.")

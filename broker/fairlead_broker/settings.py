@@ -54,9 +54,10 @@ START_KEYS = {
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 _PRINCIPALS = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")
-SCHEMES = ("http", "https")
+SCHEMES = {"http": "http", "https": "https"}
 CLEANER_BUFFER_BYTES_MIN = 16 * MIB
 """Smallest memory for the keys of one round of cleaning."""
+KAFKA_SCHEMES = {"plaintext": "http", "ssl": "https"}
 LISTENS_MAX = 3
 """Maximum number of addresses of the data listener: plain and TLS while clients move, and one for local tools."""
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -74,10 +75,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str) -> Endpoint:
-        """Parse `HOST:PORT`, with an IPv6 host in brackets.
-
-        Raises ValueError, which names the text, if the text has another format.
-        """
+        """Parse `HOST:PORT`, with an IPv6 host in brackets. Raises ValueError, which names the text."""
         host, colon, port = text.strip().rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -86,13 +84,13 @@ class Endpoint:
         return cls(host, int(port))
 
     @classmethod
-    def parse_listener(cls, text: str) -> Endpoint:
-        """Parse `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Raises ValueError like `parse`."""
+    def parse_listener(cls, text: str, schemes: Mapping[str, str] = SCHEMES) -> Endpoint:
+        """Parse `HOST:PORT`, with or without one of the schemes before `://`. Raises ValueError like `parse`."""
         scheme, divider, rest = text.strip().rpartition("://")
-        if divider and scheme not in SCHEMES:
-            msg = f"{text!r} is not HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+        if divider and scheme.lower() not in schemes:
+            msg = " or ".join([f"{text!r} is not HOST:PORT", *(f"{each}://HOST:PORT" for each in schemes)])
             raise ValueError(msg)
-        return replace(cls.parse(rest), scheme=scheme)
+        return replace(cls.parse(rest), scheme=schemes.get(scheme.lower(), ""))
 
     @property
     def loopback(self) -> bool:
@@ -118,8 +116,16 @@ EndpointText = Annotated[
 ]
 
 
-def _listener(value: object) -> object:
-    return Endpoint.parse_listener(value) if isinstance(value, str) else value
+def _listener(value: object, schemes: Mapping[str, str] = SCHEMES) -> object:
+    return Endpoint.parse_listener(value, schemes) if isinstance(value, str) else value
+
+
+KafkaListenerText = Annotated[
+    Endpoint,
+    NoDecode,
+    BeforeValidator(lambda value: _listener(value, KAFKA_SCHEMES)),
+    PlainSerializer(str, return_type=str),
+]
 
 
 def _listeners(value: object) -> object:
@@ -463,11 +469,9 @@ class BrokerSettings(BaseSettings):
     `https` if `tls` is set.
     """
 
-    kafka_listen: EndpointText | None = None
-    """Address of a listener for clients of Kafka's protocol, which use the same topics and groups as all other clients.
-    The listener needs the extra `kafka` of the distribution. Without this setting, the broker does not serve Kafka's
-    clients.
-    """
+    kafka_listen: KafkaListenerText | None = None
+    """Address of a listener for Kafka's clients, which needs the extra `kafka` of the distribution. The listener uses
+    TLS if `tls` is set, unless the address begins with `plaintext://` or `ssl://`."""
 
     kafka_advertise: EndpointText | None = None
     """Address advertised to clients of Kafka's protocol, with the placeholders of `advertise`; by default the bound
@@ -665,12 +669,15 @@ class BrokerSettings(BaseSettings):
     @model_validator(mode="after")
     def _has_material(self) -> Self:
         """Refuse TLS settings without the folder that they need."""
+
+        def lacks_tls(*addresses: Endpoint | None) -> bool:
+            return self.tls is None and any(each and each.scheme == "https" for each in addresses)
+
         lacking = {
-            "listen": self.tls is None and any(each.scheme == "https" for each in self.listen),
-            "ops_listen": self.tls is None and self.ops_listen.scheme == "https",
-            "external_listen": self.tls is None
-            and self.external_listen is not None
-            and self.external_listen.scheme == "https",
+            "listen": lacks_tls(*self.listen),
+            "ops_listen": lacks_tls(self.ops_listen),
+            "external_listen": lacks_tls(self.external_listen),
+            "kafka_listen": lacks_tls(self.kafka_listen),
             "client_ca": self.tls is None and self.client_ca is not None,
             "advertise_tls": self.tls is None and self.advertise_tls is not None,
             "peer_listen": self._peer_folder is None and self.peer_listen.scheme == "https",
@@ -684,15 +691,14 @@ class BrokerSettings(BaseSettings):
     @model_validator(mode="after")
     def _is_reachable_on_purpose(self) -> Self:
         """Refuse a broker that other machines can reach if no mode is set or tokens would be sent without TLS (T4)."""
-        external = () if self.external_listener is None else (self.external_listener,)
-        kafka = () if self.kafka_listen is None else (self.kafka_listen,)
-        listens = (*self.listen, *external, self.peer_listen, self.ops_listen, *kafka)
+        others = [each for each in (self.external_listener, self.kafka_listener) if each is not None]
+        listens = (*self.listen, self.peer_listen, self.ops_listen, *others)
         outside = [each for each in listens if not each.loopback]
         if outside and self.security is None:
             msg = f"security must be given (open, observe or enforce), because {outside[0]} is not a loopback address"
             raise ValueError(msg)
         if self.security is SecurityMode.ENFORCE and not self.allow_plaintext:
-            for each in (*self.data_listens, *external):
+            for each in (*self.data_listens, *others):
                 if each.scheme == "http" and not each.loopback:
                     msg = (
                         f"security=enforce needs TLS on {each} (setting tls), since tokens can be read on the network; "
@@ -719,6 +725,11 @@ class BrokerSettings(BaseSettings):
     def external_listener(self) -> Endpoint | None:
         """Address of the listener for external clients, with its scheme."""
         return None if self.external_listen is None else _with_scheme(self.external_listen, self.tls)
+
+    @property
+    def kafka_listener(self) -> Endpoint | None:
+        """Address of the Kafka listener, with its scheme: `https` stands for TLS."""
+        return None if self.kafka_listen is None else _with_scheme(self.kafka_listen, self.tls)
 
     def advertised(self, scheme: str) -> Endpoint | None:
         """Return the address advertised to clients that use a scheme; None if no listener has this scheme.
@@ -779,7 +790,7 @@ class BrokerSettings(BaseSettings):
             own_names=self._own_names(),
             tls_min=self.tls_min,
             external=self.external_listener,
-            kafka=self.kafka_listen,
+            kafka=self.kafka_listener,
             external_scheme=self._external_scheme,
             forwards_external=not self.external_url,
             metrics_by_token=self._metrics_by_token,

@@ -34,6 +34,12 @@ class KafkaConnection:
         finally:
             writer.close()
 
+    @property
+    def certificate(self) -> bytes:
+        """Certificate of the broker in DER, for a connection with TLS."""
+        found: bytes = self._writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return found
+
     async def send(self, key: ApiKey, version: int, request: Any) -> None:
         """Send a request with a client id."""
         self._correlation_id += 1

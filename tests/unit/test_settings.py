@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 import checkout
 from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
-from fairlead_broker.settings import BrokerSettings, Endpoint
+from fairlead_broker.settings import KAFKA_SCHEMES, BrokerSettings, Endpoint
 from page_kit import blocks
 from refusals import raises
 
@@ -45,6 +45,17 @@ def test_other_endpoints_are_refused_by_name(text: str) -> None:
     """An invalid endpoint is refused, and the error quotes it."""
     with raises(ValueError, "HOST:PORT"):
         Endpoint.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme"),
+    [("h:9092", ""), ("PLAINTEXT://h:9092", "http"), ("ssl://h:9092", "https")],
+)
+def test_addresses_for_kafka_name_a_security_protocol(text: str, scheme: str) -> None:
+    """The address of the Kafka listener may begin with Kafka's name of a protocol; others are refused."""
+    assert Endpoint.parse_listener(text, KAFKA_SCHEMES) == Endpoint("h", 9092, scheme)
+    with raises(ValueError, "HOST:PORT"):
+        Endpoint.parse_listener("sasl://h:9092", KAFKA_SCHEMES)
 
 
 TOML = "id = 3\n[limits]\ndisk_threads = 2\n"

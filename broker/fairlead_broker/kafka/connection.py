@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
@@ -32,13 +32,29 @@ class Answer(Protocol):
     """Response of one request, ready to be sent."""
 
     buffers: Sequence[bytes | bytearray | memoryview]
+    closes: bool
+    """Whether the connection is closed after the response."""
 
     def sent(self) -> None:
         """Release the resources of the response; called once, when the bytes are passed to the socket or dropped."""
 
 
-Serve = Callable[[Frame, Client], Awaitable[Answer | None]]
-"""Function that executes a request. It raises CloseConnection or UndecodableError if the connection must be closed."""
+class Service(Protocol):
+    """Execution of the requests of all connections."""
+
+    def client(self, address: str, port: int) -> Client:
+        """Return the client of a new connection."""
+        ...
+
+    async def serve(self, frame: Frame, client: Client) -> Answer | None:
+        """Execute a request and return its response; None for a request without a response.
+
+        Raises `CloseConnection` or `UndecodableError` if the connection must be closed.
+        """
+        ...
+
+    def gone(self, client: Client) -> None:
+        """Forget the client of a connection that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +86,14 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        serve: Serve,
+        service: Service,
         budget: FrameBudget,
         limits: ConnectionLimits,
         opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
     ) -> None:
         """`opened` is called with the new connection and returns whether the connection may stay open."""
-        self._serve = serve
+        self._service = service
         self._budget = budget
         self._limits = limits
         self._opened = opened
@@ -107,7 +123,7 @@ class Connection(asyncio.Protocol):
         """Start to read, unless the listener has too many connections."""
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername") or ("", 0)
-        self._client = Client(str(address[0]), int(address[1]))
+        self._client = self._service.client(str(address[0]), int(address[1]))
         if not self._opened(self):
             self._transport.abort()
             return
@@ -127,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._is_ending = True
         if self._timer is not None:
             self._timer.cancel()
+        self._service.gone(self._client)
         self._budget.forget(self._begin_reserved)
         self._budget.give_back(self._reserved)
         self._reserved = 0
@@ -166,6 +183,7 @@ class Connection(asyncio.Protocol):
     def _begin_requests(self) -> None:
         try:
             while self._may_begin:
+                self._reader.is_limited = not self._client.is_known
                 size = self._reader.announced_bytes()
                 if size is None or not self._reserve(size):
                     break
@@ -218,7 +236,7 @@ class Connection(asyncio.Protocol):
         task.add_done_callback(self._done)
 
     async def _run(self, frame: Frame) -> Answer | None:
-        return await self._serve(frame, self._client)
+        return await self._service.serve(frame, self._client)
 
     def _done(self, task: asyncio.Task[Answer | None]) -> None:
         del task
@@ -239,6 +257,9 @@ class Connection(asyncio.Protocol):
                 transport.writelines(answer.buffers)
                 self._moved_at = asyncio.get_running_loop().time()
             self._drop(each)
+            if answer is not None and answer.closes:
+                self._close()
+                return
         if self._is_ending and not self._under_way:
             self._close()
         else:
@@ -251,14 +272,14 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: BaseException | None) -> None:
         """Close the connection, because a request cannot be answered."""
-        if isinstance(error, UndecodableError):
+        if isinstance(error, UndecodableError | CloseConnection):
             self._refuse(error)
             return
         self._close()
-        if error is not None and not isinstance(error, CloseConnection):
+        if error is not None:
             raise error
 
-    def _refuse(self, error: UndecodableError) -> None:
+    def _refuse(self, error: UndecodableError | CloseConnection) -> None:
         _log.info("kafka connection closed", client=self._client.address, reason=str(error))
         self._close()
 

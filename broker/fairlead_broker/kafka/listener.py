@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 
-from fairlead_broker.kafka.connection import Connection, ConnectionLimits, Serve
+from fairlead_broker.certificates.material import Material
+from fairlead_broker.certificates.server_context import server_context
+from fairlead_broker.kafka.connection import Connection, ConnectionLimits, Service
 from fairlead_broker.kafka.frame_budget import FrameBudget
 
 
@@ -18,15 +21,24 @@ class KafkaListener:
 
     def __init__(
         self,
-        serve: Serve,
+        service: Service,
         listen: Callable[[], socket.socket],
         budget: FrameBudget,
         limits: ConnectionLimits,
         *,
         connections_max: int,
+        material: Material | None = None,
+        tls_min: str = "1.3",
     ) -> None:
-        """`listen` returns the listening socket."""
-        self._serve = serve
+        """`listen` returns the listening socket.
+
+        `material`: certificate of a listener with TLS; `tls_min`: its lowest version of TLS, `1.2` or `1.3`.
+        """
+        self._service = service
+        self._material = material
+        self._tls_min = tls_min
+        self._tls: ssl.SSLContext | None = None
+        """Context with the newest certificate; None without TLS."""
         self._listen = listen
         self._budget = budget
         self._limits = limits
@@ -44,7 +56,28 @@ class KafkaListener:
     async def start(self) -> None:
         """Listen and accept connections."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=self._listen())
+        if self._material is None:
+            self._server = await loop.create_server(self._connection, sock=self._listen())
+            return
+        self._tls = context = await server_context(self._material, self._tls_min)
+        context.sni_callback = self._use_newest
+        self._server = await loop.create_server(
+            self._connection,
+            sock=self._listen(),
+            ssl=context,
+            ssl_handshake_timeout=self._limits.first_request_seconds_max,
+        )
+
+    async def renew(self, material: Material) -> None:
+        """Use a new certificate for later handshakes; no effect on a listener without TLS."""
+        if self._tls is not None:
+            self._tls = await server_context(material, self._tls_min)
+
+    def _use_newest(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Continue a handshake with the newest certificate; called for each handshake, with or without a name."""
+        del name, context
+        assert self._tls is not None, "a listener without TLS has no handshakes"
+        handshake.context = self._tls
 
     async def stop(self, timeout_seconds: float) -> None:
         """Accept no more connections, and close each connection after the responses to its requests in progress.
@@ -64,7 +97,7 @@ class KafkaListener:
             await self._all_closed.wait()
 
     def _connection(self) -> Connection:
-        return Connection(self._serve, self._budget, self._limits, self._opened, self._closed)
+        return Connection(self._service, self._budget, self._limits, self._opened, self._closed)
 
     def _opened(self, connection: Connection) -> bool:
         self._connections.add(connection)

@@ -177,6 +177,18 @@ class ReadableLog:
                 message = f"{self.folder}: cannot search for a time: {error.strerror}"
                 raise StorageFailed(message) from error
 
+    def newest_record(self) -> tuple[Offset, TimestampUs] | None:
+        """Return the offset and time of the first record with the latest time, or None for a log without records.
+
+        The call may wait for the disk, and raises like `offset_for_time`.
+        """
+        try:
+            newest = max((segment.max_time_us() for segment in self._segments), default=None)
+        except OSError as error:
+            message = f"{self.folder}: cannot search for a time: {error.strerror}"
+            raise StorageFailed(message) from error
+        return None if newest is None else self.offset_for_time(TimestampUs(newest))
+
     # ------------------------------------------------------------------------------------------ damage
 
     def note_damage(self, found: Sequence[DamagedRange]) -> bool:

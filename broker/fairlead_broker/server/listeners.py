@@ -124,7 +124,7 @@ class Listeners:
         self._serving: list[tuple[Side, bool, ServingListener]] = []
         """Data and peer listeners, each with a flag that states whether the listener has TLS."""
         self._ops: list[OpsListener] = []
-        self._kafka: list[StoppingListener] = []
+        self._kafka: list[ServingListener] = []
         self.closing = AsyncExitStack()
         """Stack of the ops listener and the tasks for listeners, which are closed in reverse order after the data and
         peer listeners."""
@@ -141,7 +141,7 @@ class Listeners:
         self._serving.append((side, tls, listener))
         await listener.start()
 
-    async def start_kafka(self, listener: StoppingListener) -> None:
+    async def start_kafka(self, listener: ServingListener) -> None:
         """Start the listener for Kafka's protocol, which closes together with the data listener."""
         self._kafka.append(listener)
         await listener.start()
@@ -150,7 +150,8 @@ class Listeners:
         """Use a new certificate for all connections that the listeners of a side accept from now on."""
         serving = [listener for each, tls, listener in self._serving if each is side and tls]
         ops = self._ops if side is Side.OPS else ()
-        await asyncio.gather(*(listener.renew(material) for listener in (*serving, *ops)))
+        kafka = self._kafka if side is Side.DATA else ()
+        await asyncio.gather(*(listener.renew(material) for listener in (*serving, *ops, *kafka)))
 
     async def stop_side(self, side: Side, seconds_max: float) -> None:
         """Stop accepting connections to the data or the peer listener, and wait for answers in progress."""

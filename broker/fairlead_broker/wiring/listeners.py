@@ -223,9 +223,11 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
     from fairlead_broker.kafka.listener import KafkaListener  # noqa: PLC0415
 
     limits, metric = parts.settings.limits, parts.telemetry.metric
+    assert parts.settings.kafka is not None, "a listener is bound to an address of the settings"
+    material = _material(parts, Side.DATA, parts.settings.kafka)
     budget = FrameBudget(limits.bodies_bytes_max)
     listener = KafkaListener(
-        Dispatch(broker, new_id).serve,
+        Dispatch(broker, new_id),
         bound.listen,
         budget,
         ConnectionLimits(
@@ -235,6 +237,8 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
             reader_stall_seconds_max=limits.reader_stall_seconds_max,
         ),
         connections_max=parts.connections_max,
+        material=material,
+        tls_min=parts.settings.tls_min,
     )
     metric("fairlead_held_bytes").labels("kafka requests").set_function(lambda: budget.taken)
     metric("fairlead_kafka_connections").set_function(lambda: listener.connections)

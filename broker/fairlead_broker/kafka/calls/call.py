@@ -16,7 +16,7 @@ from fairlead_broker.kafka.protocol.frames import RequestHeader
 
 
 class CloseConnection(Exception):
-    """Raised by a call to close the connection instead of sending a response."""
+    """Raised by a call to close the connection instead of sending a response; the message states the reason."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,23 @@ class Client:
 
     address: str
     port: int
-    software: str = ""
-    """Name and version that the client stated with ApiVersions, separated by a space."""
+    is_known: bool = True
+    """Whether the client may use other APIs than those with which it authenticates."""
+    token: bytes | None = None
+    """Token with which the connection authenticated; None for an anonymous client."""
+    principal: str | None = None
+    """Principal of the token."""
+    mechanism: str | None = None
+    """SASL mechanism of the next SaslAuthenticate; None without a handshake."""
+    software: tuple[str, str] | None = None
+    """Name and version that the client stated with ApiVersions."""
+    counted_as: tuple[str, str] | None = None
+    """Name and version under which the metrics count the client."""
     produce_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Lock that a produce call holds until its batches are queued at their partitions, so that the batches of one
     connection are stored in the order of their requests."""
+    quota_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Lock that a request holds while it waits for the quotas of its caller."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)

@@ -87,7 +87,7 @@ class OffsetCalls:
         elif timestamp >= 0:
             position = timestamp * 1000
         elif timestamp == NEWEST_TIME:
-            return
+            position = "newest"
         else:
             return
         offset, time_us = await look_up(replica, position, self._broker.disk, committed=committed)

@@ -85,9 +85,11 @@ class ProduceCalls:
         if acks is Acks.NONE:
             if any(part.error for _, parts in topics for part in parts):
                 # Closing the connection is the only way to notify the producer, which then fetches metadata.
-                raise CloseConnection
+                message = "a batch without acknowledgement was refused"
+                raise CloseConnection(message)
             return None
-        return Reply(self._response(call, topics))
+        errors = (part.error for _, parts in topics for part in parts if part.error)
+        return Reply(self._response(call, topics), error=next(errors, KafkaError.NONE))
 
     async def _store(self, call: KafkaCall, topics: list[tuple[Any, list[_Part]]], acks: Acks) -> None:
         turn = call.client.produce_turn

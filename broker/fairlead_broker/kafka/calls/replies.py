@@ -1,10 +1,11 @@
-"""Replies to calls: a response, and the resources that must be released once the response is sent."""
+"""Replies of calls: a response, and what must be done once the response is sent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fairlead_broker.kafka.protocol.errors import KafkaError
 from fairlead_broker.kafka.protocol.messages import Response
 
 
@@ -19,3 +20,9 @@ class Reply:
     response: Response
     release: Callable[[], None] = _nothing
     """Function that is called once, when the response is passed to the socket or dropped."""
+    error: KafkaError | None = None
+    """First error of a partition in the response, for metrics; None if the error of the whole response counts."""
+    record_bytes: int = 0
+    """Number of bytes of records in the response, for quotas."""
+    closes: bool = False
+    """Whether the connection is closed after the response."""

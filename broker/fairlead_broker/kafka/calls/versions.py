@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import APIS
 from fairlead_broker.kafka.protocol.errors import KafkaError
 from fairlead_broker.kafka.protocol.messages import ApiVersionsResponse, Response
 
+SOFTWARE_LENGTH_MAX: Final = 60
+"""Maximum length of the name and the version of a client's software in metrics."""
+
 
 async def api_versions(call: KafkaCall) -> Reply:
     """Return the table of APIs, and remember the software of the client."""
     if call.version >= 3:
-        name = str(call.request.client_software_name)
-        call.client.software = f"{name} {call.request.client_software_version}"
+        name, version = call.request.client_software_name, call.request.client_software_version
+        call.client.software = (str(name)[:SOFTWARE_LENGTH_MAX], str(version)[:SOFTWARE_LENGTH_MAX])
     return Reply(_table(call.version, KafkaError.NONE))
 
 

@@ -29,6 +29,7 @@ class ApiKey(IntEnum):
     SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -38,6 +39,7 @@ class ApiKey(IntEnum):
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
@@ -73,7 +75,13 @@ class Api:
 
 _TABLE: Final = (
     Api(ApiKey.PRODUCE, "Produce", 3, 13, "Batches of format 2. Transactional batches are refused."),
-    Api(ApiKey.FETCH, "Fetch", 4, 18, "No fetch sessions: a client names every partition in every request."),
+    Api(
+        ApiKey.FETCH,
+        "Fetch",
+        4,
+        18,
+        "Records of aborted transactions are left out for readers of committed records.",
+    ),
     Api(ApiKey.LIST_OFFSETS, "ListOffsets", 1, 11, "Tiered offsets are answered with -1."),
     Api(ApiKey.METADATA, "Metadata", 0, 13, "Brokers without a Kafka address are left out."),
     Api(
@@ -96,6 +104,14 @@ _TABLE: Final = (
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, ""),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "A transactional id is refused."),
     Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "No finalized features."),
+    Api(
+        ApiKey.SASL_HANDSHAKE,
+        "SaslHandshake",
+        0,
+        1,
+        "PLAIN and OAUTHBEARER. Version 0 is answered with UNSUPPORTED_VERSION.",
+    ),
+    Api(ApiKey.SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, "The token is an API token or a signed token."),
     Api(
         ApiKey.CREATE_TOPICS,
         "CreateTopics",

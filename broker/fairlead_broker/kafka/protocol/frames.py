@@ -13,6 +13,8 @@ from typing import Final
 from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
 from fairlead_broker.kafka.protocol.messages import UndecodableError, is_flexible
 
+STRANGER_FRAME_BYTES_MAX: Final = 64 << 10
+"""Maximum number of bytes of a request before the client has authenticated."""
 FRAME_BYTES_MAX: Final = 4 << 20
 """Maximum size in bytes of a request other than Produce, enough for a fetch of 10,000 partitions."""
 TAGGED_FIELDS_MAX: Final = 100
@@ -49,13 +51,15 @@ class Frame:
 class FrameReader:
     """Splits the bytes of one connection into frames."""
 
-    __slots__ = ("_chunks", "_frame_bytes_max", "_have", "_produce_bytes_max", "_wanted")
+    __slots__ = ("_chunks", "_frame_bytes_max", "_have", "_produce_bytes_max", "_wanted", "is_limited")
 
     def __init__(self, produce_bytes_max: int, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._produce_bytes_max = produce_bytes_max
         self._frame_bytes_max = frame_bytes_max
         self._chunks: list[memoryview] = []
         self._have = 0
+        self.is_limited = False
+        """Whether the limit for clients that have not authenticated applies."""
         self._wanted: int | None = None
         """Number of bytes of the first frame, including its size field; None while the size is unknown."""
 
@@ -89,6 +93,8 @@ class FrameReader:
         (size,) = _SIZE.unpack_from(start)
         (key, _) = _KEY_AND_VERSION.unpack_from(start, _SIZE.size)
         allowed = self._produce_bytes_max if key == ApiKey.PRODUCE else self._frame_bytes_max
+        if self.is_limited:
+            allowed = min(allowed, STRANGER_FRAME_BYTES_MAX)
         if not _HEADER.size <= size <= allowed:
             message = f"a request of {size} bytes; allowed are {_HEADER.size} to {allowed}"
             raise UndecodableError(message)

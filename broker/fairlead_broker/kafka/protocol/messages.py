@@ -88,6 +88,12 @@ from kafka.protocol.producer import (
     ProduceRequest,
     ProduceResponse,
 )
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 from fairlead_broker.kafka.protocol.apis import APIS, Api, ApiKey
 from fairlead_broker.kafka.protocol.request_walk import (
@@ -134,6 +140,8 @@ __all__ = [
     "OffsetFetchResponse",
     "OffsetForLeaderEpochResponse",
     "ProduceResponse",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeResponse",
     "SyncGroupResponse",
     "UndecodableError",
     "decode_request",
@@ -171,6 +179,8 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.OFFSET_FETCH: (OffsetFetchRequest, OffsetFetchResponse),
     ApiKey.FIND_COORDINATOR: (FindCoordinatorRequest, FindCoordinatorResponse),
     ApiKey.API_VERSIONS: (ApiVersionsRequest, ApiVersionsResponse),
+    ApiKey.SASL_HANDSHAKE: (SaslHandshakeRequest, SaslHandshakeResponse),
+    ApiKey.SASL_AUTHENTICATE: (SaslAuthenticateRequest, SaslAuthenticateResponse),
     ApiKey.JOIN_GROUP: (JoinGroupRequest, JoinGroupResponse),
     ApiKey.HEARTBEAT: (HeartbeatRequest, HeartbeatResponse),
     ApiKey.LEAVE_GROUP: (LeaveGroupRequest, LeaveGroupResponse),
@@ -223,6 +233,9 @@ class UndecodableError(Exception):
 
 class Response(Protocol):
     """Response of any API."""
+
+    throttle_time_ms: int
+    """Time until the next request of the caller may begin, left out in versions without the field."""
 
     def encode(self, version: int) -> bytearray:
         """Return the bytes of the response in a version of its API."""

@@ -549,6 +549,13 @@ class LeaderReplica:
         except LogError as error:
             raise self._read_problem(error, self.log_start_offset) from error
 
+    def newest_record(self) -> tuple[Offset, TimestampUs] | None:
+        """Return the offset and time of the record with the latest time. The call blocks and runs in the disk pool."""
+        try:
+            return self.log.newest_record()
+        except LogError as error:
+            raise self._read_problem(error, self.log_start_offset) from error
+
     def without_aborted(self, read: LogRead) -> list[memoryview] | None:
         """Return the batches of a read without those of aborted transactions; None if a read in the pool is needed."""
         return self.log.without_aborted(read)

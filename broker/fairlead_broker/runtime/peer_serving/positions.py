@@ -279,7 +279,7 @@ def _refused(asked: PositionAsked, problem: ProblemError) -> PositionFound:
     )
 
 
-Position: TypeAlias = Literal["earliest", "latest"] | int
+Position: TypeAlias = Literal["earliest", "latest", "newest"] | int
 """Position in a log: the log start, the high watermark, or the first record at or after a time in microseconds."""
 
 
@@ -288,16 +288,19 @@ async def look_up(
 ) -> tuple[Offset | None, TimestampUs | None]:
     """Return the offset at a position, with the record's time if the position is a time.
 
-    `committed`: whether the log is read up to the last stable offset instead of the high watermark. The result is
-    (None, None) when no record below the end is at or after the time. Raises `offset_not_available` for `latest` while
-    the high watermark is unknown.
+    `committed`: whether the log is read up to the last stable offset instead of the high watermark. `newest` stands for
+    the latest time of a record. The result is (None, None) when no record below the end is at or after the time. Raises
+    `offset_not_available` for `latest` while the high watermark is unknown.
     """
     if position == "earliest":
         return partition.log_start_offset, None
     if position == "latest":
         return partition.last_stable_offset if committed else partition.high_watermark, None
     limit = partition.last_stable_offset if committed else partition.high_watermark
-    found = await pool.submit(partition.offset_for_time, TimestampUs(position))
+    if position == "newest":
+        found = await pool.submit(partition.newest_record)
+    else:
+        found = await pool.submit(partition.offset_for_time, TimestampUs(position))
     if found is None or found[0] >= limit:
         return None, None
     return found

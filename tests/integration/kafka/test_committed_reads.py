@@ -1,0 +1,116 @@
+"""Kafka's readers of committed records, offsets of the newest times, and fetch sessions of real clients."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Producer as KafkaProducer
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from fairlead import Producer
+from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
+
+
+def read_to_end(bootstrap: str, topic: str, isolation: str) -> tuple[list[bytes | None], int]:
+    """Return the values of partition 0 up to its end, and the offset at which the reader found the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes | None] = []
+    try:
+        while True:
+            message = consumer.poll(SECONDS_MAX)
+            assert message is not None, f"no end within {SECONDS_MAX} s"
+            error = message.error()
+            if error is None:
+                values.append(message.value())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return values, int(message.offset() or 0)
+    finally:
+        consumer.close()
+
+
+async def test_readers_of_committed_records_skip_aborted_transactions(start: StartBroker) -> None:
+    """Records of an aborted transaction are read by others only, also where a log has nothing else at its end."""
+    running = await start()
+    address, bootstrap = f"http://{running.addresses.data}", kafka_address(running)
+    async with Producer(address, transactional="loader") as producer:
+
+        async def abort(topic: str) -> None:
+            with suppress(ZeroDivisionError):
+                async with producer.transaction() as transaction:
+                    await transaction.send_and_wait(topic, b"never", partition=0)
+                    _ = 1 // 0
+
+        await abort("orders")
+        async with producer.transaction() as transaction:
+            await transaction.send_and_wait("orders", b"yes", partition=0)
+        await abort("orders")
+        await abort("nothing")
+
+    async def read(topic: str, isolation: str) -> tuple[list[bytes | None], int]:
+        return await asyncio.to_thread(read_to_end, bootstrap, topic, isolation)
+
+    # Each transaction ends with a marker, which has an offset of its own.
+    assert await read("orders", "read_committed") == ([b"yes"], 6)
+    assert await read("orders", "read_uncommitted") == ([b"never", b"yes", b"never"], 6)
+    assert await read("nothing", "read_committed") == ([], 2)
+
+
+async def test_small_fetches_of_many_partitions_lose_nothing(start: StartBroker) -> None:
+    """A reader whose fetches have room for one batch gets the records of all its partitions."""
+    running = await start(config_values={"auto.create.topics.enable": True, "num.partitions": 3})
+    bootstrap, partitions = kafka_address(running), 3
+
+    def produce_and_read() -> list[int]:
+        producer = KafkaProducer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})
+        for number in range(60):
+            producer.produce("orders", b"%03d" % number + b"x" * 500, partition=number % partitions)
+        assert producer.flush(SECONDS_MAX) == 0
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "unused",
+                "fetch.max.bytes": 1000,
+                "message.max.bytes": 1000,
+            }
+        )
+        consumer.assign([TopicPartition("orders", each, 0) for each in range(partitions)])
+        found: list[int] = []
+        try:
+            while len(found) < 60:
+                message = consumer.poll(SECONDS_MAX)
+                assert message is not None, f"{len(found)} records within {SECONDS_MAX} s"
+                assert message.error() is None, message.error()
+                found.append(int((message.value() or b"")[:3]))
+        finally:
+            consumer.close()
+        return sorted(found)
+
+    assert await asyncio.to_thread(produce_and_read) == list(range(60))
+
+
+async def test_the_offset_of_the_newest_record_is_found(bootstrap: str) -> None:
+    """The record with the latest time is found, although it is not the last one."""
+    records: list[dict[str, Any]] = [
+        {"value": b"v", "timestamp": 1_700_000_000_000 + time} for time in (1, 9_000, 5)
+    ]
+    await asyncio.to_thread(produced, bootstrap, "orders", records, **{"batch.num.messages": 1})
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def newest() -> tuple[int, int]:
+        [future] = admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.max_timestamp()}).values()
+        found = future.result(SECONDS_MAX)
+        return found.offset, found.timestamp
+
+    assert await asyncio.to_thread(newest) == (1, 1_700_000_009_000)
