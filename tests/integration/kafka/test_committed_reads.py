@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from broker_kit import Calls
 from fairlead import Producer
 from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
 
@@ -69,8 +70,11 @@ async def test_readers_of_committed_records_skip_aborted_transactions(start: Sta
 
 async def test_small_fetches_of_many_partitions_lose_nothing(start: StartBroker) -> None:
     """A reader whose fetches have room for one batch gets the records of all its partitions."""
-    running = await start(config_values={"auto.create.topics.enable": True, "num.partitions": 3})
+    running = await start()
     bootstrap, partitions = kafka_address(running), 3
+    assert running.addresses.data is not None
+    async with Calls(running.addresses.data) as calls:
+        await calls.create("orders", partitions=partitions)
 
     def produce_and_read() -> list[int]:
         producer = KafkaProducer({"bootstrap.servers": bootstrap, "batch.num.messages": 1})

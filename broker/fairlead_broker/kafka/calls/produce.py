@@ -6,6 +6,7 @@ takes to translate.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +15,7 @@ from fairlead_api.access_needs import Operation
 from fairlead_api.batch.header import read_header
 from fairlead_api.configuration import TimestampType
 from fairlead_api.identifiers import Acks, BrokerId, PartitionIndex
-from fairlead_api.problems import ProblemError
+from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.kafka.batches import BatchRefusal, from_kafka, is_costly
 from fairlead_broker.kafka.calls.call import CloseConnection, KafkaCall
 from fairlead_broker.kafka.calls.places import (
@@ -114,8 +115,9 @@ class ProduceCalls:
             if not parts:
                 return
             items = [part.item for part in parts if part.item is not None]
+            left = await self._room(items, max(0, call.request.timeout_ms) / 1000)
             outcomes = await self._broker.producing.produce(
-                items, acks=acks, timeout_seconds=max(0, call.request.timeout_ms) / 1000, queued=queued
+                items, acks=acks, timeout_seconds=left, queued=queued
             )
             for part, outcome in zip(parts, outcomes, strict=True):
                 if isinstance(outcome, AppendResult):
@@ -127,6 +129,24 @@ class ProduceCalls:
                 _refuse(part, problem)
         finally:
             queued()
+
+    async def _room(self, items: list[ProduceItem], seconds: float) -> float:
+        """Wait until the broker has room for batches; return the rest of the time.
+
+        Raises `ack_timeout` after the time. An overload must not be an error, because producers count their retries.
+        """
+        budget, clock = self._broker.produce_budget, self._broker.clock
+        nbytes = sum(len(item.batch) for item in items)
+        if budget.has_room(nbytes):
+            return seconds
+        end = clock.monotonic() + seconds
+        try:
+            async with asyncio.timeout(seconds):
+                await budget.wait_for_room(nbytes)
+        except TimeoutError as timeout:
+            detail = f"{nbytes} bytes found no room within {seconds:.1f} s"
+            raise ProblemError("ack_timeout", detail, side_effect=SideEffect.NONE) from timeout
+        return max(0.0, end - clock.monotonic())
 
     def _find(self, call: KafkaCall, finder: TopicFinder, topic: Any, parts: list[_Part]) -> None:
         by_id = call.version >= BY_ID_SINCE

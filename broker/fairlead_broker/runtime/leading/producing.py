@@ -40,18 +40,34 @@ class ProduceItem:
 class ByteBudget:
     """Bytes of batches that wait to be appended, with a limit that only a single batch may exceed."""
 
-    __slots__ = ("bytes_max", "taken")
+    __slots__ = ("_waiting", "bytes_max", "taken")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.taken = 0
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def waiting(self) -> int:
+        """Number of callers that wait for room."""
+        return len(self._waiting)
+
+    async def wait_for_room(self, nbytes: int) -> None:
+        """Return once there is room for bytes, which the caller then takes before another await."""
+        while not self.has_room(nbytes):
+            returned = asyncio.get_running_loop().create_future()
+            self._waiting.append(returned)
+            try:
+                await returned
+            finally:
+                self._waiting.remove(returned)
 
     def take(self, nbytes: int) -> bool:
         """Take bytes if there is room; return whether the bytes were taken.
 
         If no bytes are in use, a batch of any size is accepted, so that a large batch cannot wait forever.
         """
-        if self.taken and self.taken + nbytes > self.bytes_max:
+        if not self.has_room(nbytes):
             return False
         self.taken += nbytes
         return True
@@ -60,6 +76,13 @@ class ByteBudget:
         """Return taken bytes to the budget."""
         self.taken -= nbytes
         assert self.taken >= 0, "more bytes were returned than taken"
+        for returned in self._waiting:
+            if not returned.done():
+                returned.set_result(None)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether `take` would take bytes now."""
+        return not self.taken or self.taken + nbytes <= self.bytes_max
 
 
 class Producing:

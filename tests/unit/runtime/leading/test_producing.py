@@ -368,3 +368,19 @@ def test_bytes_are_taken_up_to_the_bound() -> None:
     assert not budget.take(1)
     budget.give_back(15)
     assert budget.take(10)
+
+
+async def test_a_caller_waits_for_room() -> None:
+    """A caller that waits for bytes continues once enough bytes are returned, and a cancelled one is forgotten."""
+    budget = ByteBudget(10)
+    assert budget.take(10)
+    waiting = [asyncio.ensure_future(budget.wait_for_room(nbytes)) for nbytes in (4, 8, 8)]
+    await until(lambda: budget.waiting == 3)
+    waiting[2].cancel()
+    budget.give_back(5)
+    await waiting[0]
+
+    assert [each.done() for each in waiting] == [True, False, True]
+    budget.give_back(5)
+    await waiting[1]
+    assert budget.waiting == 0
