@@ -20,6 +20,7 @@ import custom_resources
 import diagrams
 import http_routes
 import kafka_apis
+import kafka_programs
 import limits
 import metrics
 import problems
@@ -54,6 +55,7 @@ def reference_pages() -> dict[str, str]:
         **diagrams.pages(),
         **http_routes.pages(),
         **kafka_apis.pages(),
+        **kafka_programs.pages(),
         **limits.pages(),
         **metrics.pages(),
         **sdk.pages(),

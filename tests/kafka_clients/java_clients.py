@@ -218,7 +218,7 @@ def _topics(tool: Tool, target: Target) -> Iterator[str]:
     yield "ConfigCommand --alter and --describe for a topic"
     broker = (*server, "--entity-type", "brokers", "--entity-name", "0")
     found = tool("kafka.admin.ConfigCommand", *broker, "--describe", "--all")
-    _expect("min.insync.replicas" in found, found)
+    _expect("segment.bytes=" in found, found)
     yield "ConfigCommand --describe --all for a broker"
     tool(f"{TOOLS}.TopicCommand", *place, "--delete")
     _expect(name not in tool(f"{TOOLS}.TopicCommand", *server, "--list").split(), f"{name} was not deleted")

@@ -1,0 +1,65 @@
+"""Page of the clients and programs that were run against brokers over Kafka's protocol."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from page_text import code, table
+
+PROOFS = Path(__file__).resolve().parents[1] / "proof"
+TEXT = """<!-- Generated from the records kafka-clients and kafka-failures in docs/proof by docs/generate/pages.py. -->
+
+# Kafka's clients that were tried
+
+Clients and tools that `make prove PROVE=kafka-clients` runs against {brokers} brokers with a
+[Kafka listener](../how-to/kafka-clients.md), the steps that each one did without an error, and the message of each one
+that failed or could not run. Each client has a topic of its own, whose partitions have three replicas, and produces
+{count} records with each of its codecs. This record is from {date}.
+
+"""
+
+FAILURES_TEXT = """
+## Restarts and kills of brokers under producers
+
+`make prove PROVE=kafka-failures` runs idempotent producers that send {rate} records in a second with `acks=all` to four
+partitions with three replicas. At the same time, brokers are restarted gracefully one after another, or the leader of
+a partition is killed with SIGKILL. Lost are acknowledged records that are not stored at their offset; repeated are
+records that are stored more than once.
+
+"""
+COLUMNS = {
+    "producer": "producer",
+    "fault": "fault",
+    "faults": "times",
+    "acknowledged": "acknowledged",
+    "lost": "lost",
+    "repeated": "repeated",
+    "given_up": "given up by the producer",
+    "longest_pause_seconds": "longest time without an acknowledgement, s",
+}
+
+
+def pages() -> dict[str, str]:
+    """Return the text of the page by its path under docs/reference."""
+    record = json.loads((PROOFS / "kafka-clients.json").read_text(encoding="utf-8"))
+    counts = record["counts"]
+    rows = [
+        [
+            each["client"],
+            each["version"],
+            "; ".join(each["steps"]) or "nothing",
+            "" if each["passed"] else code(each["message"]),
+        ]
+        for each in counts["clients"]
+    ]
+    text = TEXT.format(
+        brokers=counts["brokers"],
+        count=counts["records_for_each_codec"],
+        date=record["made_at"].partition("T")[0],
+    )
+    clients = table(["client", "version", "works", "does not work"], rows)
+    failures = json.loads((PROOFS / "kafka-failures.json").read_text(encoding="utf-8"))["counts"]
+    runs = [[str(each[name]) for name in COLUMNS] for each in failures["runs"]]
+    restarts = FAILURES_TEXT.format(rate=failures["records_per_second"])
+    return {"kafka-programs.md": text + clients + restarts + table(list(COLUMNS.values()), runs)}
