@@ -152,8 +152,12 @@ class Controllership:
 
     @property
     def leaderless(self) -> int:
-        """Number of partitions that no broker can currently lead, or 0 if this broker is not the controller."""
-        return len(self._leaderless)
+        """Number of partitions that no broker can currently lead, or 0 if this broker is not the controller.
+
+        Partitions with an unreadable record are included.
+        """
+        unreadable = 0 if self._term is None else len(self._metadata.unreadable_partitions)
+        return len(self._leaderless) + unreadable
 
     @property
     def moving(self) -> int:

@@ -192,6 +192,11 @@ class Mirror:
                 self._known.pop(key, None)
             else:
                 self._known[key] = item.mod_revision
+            if key in self.metadata.unreadable_partitions:
+                reason = self.metadata.unreadable_partitions[key]
+                _log.error(
+                    "partition record cannot be read; the partition is offline", key=key, reason=reason
+                )
         if changes:
             for listener in tuple(self._listeners):
                 listener(MirrorUpdate(revision, changes))

@@ -189,6 +189,10 @@ class ClusterMetadata:
         self._tokens: dict[str, Versioned[TokenRecord]] = {}
         self._acls: dict[str, Versioned[AclRecord]] = {}
         self._quotas: dict[str, Versioned[QuotaRecord]] = {}
+        self.unreadable_partitions: dict[str, str] = {}
+        """Keys of partition records that cannot be read, with the reasons. The mirror continues without the partition,
+        so that other partitions are served, and brokers keep the logs of the partition.
+        """
         self.unreadable_security: set[str] = set()
         """Keys of tokens, ACLs and quotas that this release cannot read. The effect of these records is unknown (rule
         Z11)."""
@@ -252,7 +256,8 @@ class ClusterMetadata:
     def apply(self, revision: Revision, changed: Mapping[str, KeyValue | None]) -> tuple[Change, ...]:
         """Apply all changes up to a revision. `changed` maps keys to their current items, or to None for a deleted key.
 
-        Raises `RecordUnreadable`, after which the metadata must not be used.
+        Raises `RecordUnreadable`, after which the metadata must not be used. Unreadable partition and security records
+        are recorded instead.
         """
         assert revision >= self.revision, f"revision {revision} is below {self.revision}"
         changes = [self._change(key, item) for key, item in changed.items()]
@@ -274,7 +279,7 @@ class ClusterMetadata:
             case TopicKey(name):
                 return self._topic(name, _read(item, TopicRecord))
             case PartitionKey(topic_id, partition):
-                return self._partition(topic_id, partition, _read(item, PartitionRecord))
+                return self._partition(topic_id, partition, self._partition_record(key, item))
             case DeletedTopicKey(topic_id):
                 deleted = _read(item, DeletedTopicRecord)
                 return DeletedTopicChange(topic_id, *_set(self._deleted_topics, topic_id, deleted))
@@ -292,6 +297,15 @@ class ClusterMetadata:
                 return None
             case single:
                 return self._single(single, item)
+
+    def _partition_record(self, key: str, item: KeyValue | None) -> Versioned[PartitionRecord] | None:
+        """Return a partition record. The key of an unreadable record is recorded, and the mirror continues."""
+        self.unreadable_partitions.pop(key, None)
+        try:
+            return _read(item, PartitionRecord)
+        except RecordUnreadable as error:
+            self.unreadable_partitions[key] = str(error)
+            return None
 
     def _security(self, key: str, item: KeyValue | None, record_type: type[R]) -> Versioned[R] | None:
         """Return a security record. The key of an unreadable record is recorded, and the mirror continues."""

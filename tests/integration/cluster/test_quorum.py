@@ -9,6 +9,9 @@ from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.operations import ElectionKind
+from fairlead_broker.registry.quorum import vacated
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.store_writes import Put
 from refusals import refuses
 
 FIRST = PartitionIndex(0)
@@ -123,4 +126,34 @@ async def test_an_operator_elects_the_replica_that_is_left(cluster: Cluster) -> 
     assert led.leader.broker == second
     assert led.quorum is not None
     assert [voter.broker for voter in led.quorum.voters] == [second]
+    assert copies[0] == copies[1] == copies[2]
+
+
+async def test_an_unreadable_record_takes_only_its_partition_offline(cluster: Cluster) -> None:
+    """A partition whose record has an impossible quorum is offline until the record is repaired; others are served."""
+    topic_id = await cluster.topic("flights", partitions=2, replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    before = await flights.produce(b"before")
+    healthy, key = cluster.record(topic_id), cluster.any.metadata.keys.partition(topic_id, FIRST)
+    quorum = healthy.quorum
+    assert quorum is not None
+    broken = encode(healthy).replace(b'"write":%d' % quorum.write, b'"write":9')
+    await cluster.store.connect().transact((), (Put(key, broken),))
+    await until(
+        lambda: all(key in each.broker.metadata.unreadable_partitions for each in cluster.brokers.values()),
+        "not every broker has seen the record",
+    )
+    await until(lambda: cluster.controller.controllership.leaderless == 1, "the partition counts as led")
+    other = await cluster.led("flights", topic_id, 1)
+    beside = await other.produce(b"beside", partition=1)
+    with refuses("no_leader"):
+        await flights.produce(b"refused")
+    await cluster.store.connect().transact((), (Put(key, encode(vacated(healthy))),))
+    await until(lambda: not cluster.any.metadata.unreadable_partitions, "the record is still unreadable")
+    flights = await cluster.led("flights", topic_id)
+    after = await flights.produce(b"after")
+    copies = await cluster.copied(topic_id, after.base_offset + 1)
+
+    assert beside.base_offset == 1
+    assert after.base_offset > before.base_offset
     assert copies[0] == copies[1] == copies[2]

@@ -223,6 +223,20 @@ def test_a_value_that_cannot_be_read_is_not_passed_over(metadata: ClusterMetadat
         metadata.apply(Revision(2), {broken.key: broken})
 
 
+def test_an_unreadable_partition_record_is_named(metadata: ClusterMetadata) -> None:
+    """An unreadable partition record removes only its partition, and is named until the record can be read."""
+    key = KEYS.partition(ID, PartitionIndex(0))
+    apply(metadata, 2, item(key, PARTITION, 2))
+    [change] = metadata.apply(Revision(3), {key: KeyValue(key, b"?", Revision(2), Revision(3))})
+    named, partitions = dict(metadata.unreadable_partitions), dict(metadata.partitions(ID))
+    apply(metadata, 4, item(key, PARTITION, 4, created=2))
+
+    assert isinstance(change, PartitionChange)
+    assert change.after is None
+    assert (set(named), partitions) == ({key}, {})
+    assert (metadata.unreadable_partitions, len(metadata.partitions(ID))) == ({}, 1)
+
+
 @pytest.mark.parametrize("key", [KEYS.token("t"), KEYS.acl("a")])
 def test_an_unreadable_token_or_acl_is_named(metadata: ClusterMetadata, key: str) -> None:
     """An unreadable token or ACL does not end the mirror, which reports its key until the key is gone (rule Z11)."""
