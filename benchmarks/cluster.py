@@ -1,7 +1,8 @@
 """`make bench-cluster`: compares three brokers with three replicas to three Kafka brokers with the same settings.
 
 Throughput is measured in alternating pairs, as in `throughput.py`. Failover, planned moves and many partitions are
-measured for Fairlead only and reported with their targets. Results are written to build/bench/cluster.json.
+measured for Fairlead only and reported with their targets. Topics with a write quorum are compared with topics of
+in-sync replicas. Results are written to build/bench/cluster.json.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import failover
+import quorums
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
 from peers.brokers import HERE, fetch_kafka
@@ -150,6 +152,9 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
     "moves": alone(failover.planned_moves),
     "rolling": alone(failover.rolling_restart),
     "partitions": alone(failover.many_partitions),
+    "slow-follower": quorums.slow_follower,
+    "quorum-throughput": alone(quorums.throughput),
+    "quorum-failover": alone(quorums.leader_kills),
 }
 
 
@@ -159,6 +164,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", help=f"parts to measure ({', '.join(PARTS)}); default: all")
     parser.add_argument("--records", type=int, default=2_000_000, help="records of each run")
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="duration of each measurement in the part slow-follower"
+    )
     parser.add_argument("--runs", type=int, default=50, help="number of kills and of moves")
     parser.add_argument(
         "--partitions", type=int, default=1000, help="number of partitions in the part with many partitions"

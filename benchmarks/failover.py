@@ -146,20 +146,30 @@ def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[
 async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object]:
     await new_topic(cluster, "failover", 1, {"min.insync.replicas": 2})
     outages, errors = [], 0
-    async with Admin(cluster.bootstrap) as admin:
-        for _ in range(runs):
-            async with producing(cluster, "failover") as paced:
-                await asyncio.sleep(CALM_SECONDS)
-                leader = (await partition_of(admin, "failover")).leader
-                assert leader is not None, "the cluster was in sync"
-                killed_at = await asyncio.to_thread(cluster.kill_broker, leader)
-                before = len(paced.sent_at)
-                await until(_acknowledged_since(paced, before, killed_at), "a new acknowledgement")
-                outages.append(min(at for at in paced.acknowledged_at if at > killed_at + 0.05) - killed_at)
-            errors += len(paced.errors)
-            await asyncio.to_thread(cluster.start_broker, leader)
-            await settled(cluster)
+    for _ in range(runs):
+        outage, failed = await leader_kill(cluster, "failover")
+        outages.append(outage)
+        errors += failed
     return {"lease_seconds": cluster.lease_seconds, "outage": percentiles(outages), "errors": errors}
+
+
+async def leader_kill(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
+    """Kill the leader of a topic with one partition, and start its broker again.
+
+    Returns the seconds from the kill to the first acknowledgement of a later record, and the number of failed sends.
+    """
+    async with Admin(cluster.bootstrap) as admin:
+        async with producing(cluster, topic) as paced:
+            await asyncio.sleep(CALM_SECONDS)
+            leader = (await partition_of(admin, topic)).leader
+            assert leader is not None, "the cluster was in sync"
+            killed_at = await asyncio.to_thread(cluster.kill_broker, leader)
+            before = len(paced.sent_at)
+            await until(_acknowledged_since(paced, before, killed_at), "a new acknowledgement")
+            outage = min(at for at in paced.acknowledged_at if at > killed_at + 0.05) - killed_at
+        await asyncio.to_thread(cluster.start_broker, leader)
+    await settled(cluster)
+    return outage, len(paced.errors)
 
 
 def _acknowledged_since(paced: PacedProducer, before: int, killed_at: float) -> Condition:

@@ -26,6 +26,7 @@ from peers.brokers import (
     run_java,
     wait_for_port,
 )
+from peers.delays import BrokerLinks
 
 sys.path.insert(0, str(HERE.parent / "tests" / "etcd"))
 
@@ -42,6 +43,20 @@ class ClusterProcesses:
 
     folder: Path
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    links: BrokerLinks | None = None
+    """Relays between the brokers; None if the brokers are connected directly."""
+
+    def with_links(self) -> None:
+        """Relay all further connections between brokers, so that the connections of one broker can be delayed."""
+        self.links = BrokerLinks(self._pids)
+
+    def delay(self, name: str, seconds: float) -> None:
+        """Delay all bytes between a broker process and the other brokers, in each direction; 0 ends the delay."""
+        assert self.links is not None, "only relayed connections can be delayed"
+        self.links.delay(name, seconds)
+
+    def _pids(self) -> dict[str, int]:
+        return {name: each.pid for name, each in tuple(self.processes.items()) if each.poll() is None}
 
     def pause(self) -> None:
         """Pause all processes of the cluster."""
@@ -61,6 +76,8 @@ class ClusterProcesses:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self.links is not None:
+            self.links.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def cpu_seconds(self, name: str) -> float:
@@ -87,12 +104,14 @@ class FairleadCluster(ClusterProcesses):
     urls: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, lease_seconds: int) -> FairleadCluster:
-        """Start all processes, and return when the brokers serve."""
+    def start(cls, folder: Path, lease_seconds: int, *, has_links: bool = False) -> FairleadCluster:
+        """Start all processes, and return when the brokers serve; with `has_links`, brokers can be delayed."""
         folder.mkdir(parents=True)
         port, peer_port = free_port(), free_port()
         url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
         cluster = cls(folder, etcd_url=url, lease_seconds=lease_seconds)
+        if has_links:
+            cluster.with_links()
         command = member_command(folder / "etcd", url, peer_url)
         with (folder / "etcd.log").open("wb") as log:
             cluster.processes["etcd"] = subprocess.Popen(command, stdout=log, stderr=log)
@@ -117,9 +136,14 @@ class FairleadCluster(ClusterProcesses):
         command += ["--data", str(self.folder / f"broker-{broker}"), "--output", "json"]
         # After a restart, the broker has the same address, as if clients used a DNS name.
         listen = self.urls.get(broker, "http://127.0.0.1:0").removeprefix("http://")
+        peer_listen = "127.0.0.1:0"
+        if self.links is not None:
+            port = free_port()
+            peer_listen = f"127.0.0.1:{port}"
+            command += ["--peer-advertise", f"127.0.0.1:{self.links.relay(f'broker-{broker}', port)}"]
         for listener, address in (
             ("--listen", listen),
-            ("--peer-listen", "127.0.0.1:0"),
+            ("--peer-listen", peer_listen),
             ("--ops-listen", "127.0.0.1:0"),
         ):
             command += [listener, address]
@@ -157,20 +181,26 @@ class KafkaCluster(ClusterProcesses):
     environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, jars: Path) -> KafkaCluster:
-        """Format the storage of three nodes, start the nodes and wait until they answer."""
+    def start(cls, folder: Path, jars: Path, *, has_links: bool = False) -> KafkaCluster:
+        """Format the storage of three nodes, start the nodes and wait until they answer.
+
+        With `has_links`, the nodes replicate over a listener of their own, whose connections can be delayed.
+        """
         folder.mkdir(parents=True)
         ports = [(free_port(), free_port()) for _ in range(BROKERS)]
         environment = {**os.environ, "CLASSPATH": f"{HERE / 'peers/kafka'}:{jars}/*"}
         cluster = cls(folder, environment=environment)
+        if has_links:
+            cluster.with_links()
         cluster.bootstrap = ",".join(f"127.0.0.1:{port}" for port, _ in ports)
         cluster_id = run_java(environment, "kafka.tools.StorageTool", "random-uuid").strip().splitlines()[-1]
         try:
             for node in range(1, BROKERS + 1):
                 properties = folder / f"node-{node}.properties"
-                properties.write_text(
-                    _node_properties(folder / f"node-{node}", node, ports), encoding="ascii"
-                )
+                text = _node_properties(folder / f"node-{node}", node, ports)
+                if cluster.links is not None:
+                    text += _replication_listener(cluster.links, node, ports[node - 1])
+                properties.write_text(text, encoding="ascii")
                 run_java(
                     environment, "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)
                 )
@@ -191,6 +221,20 @@ class KafkaCluster(ClusterProcesses):
     def tool(self, main_class: str, *arguments: str) -> str:
         """Run one of Kafka's own tools against the cluster, and return its standard output."""
         return run_java(self.environment, main_class, *arguments)
+
+
+def _replication_listener(links: BrokerLinks, node: int, ports: tuple[int, int]) -> str:
+    """Return properties with a second listener for the other nodes, whose connections go through a relay."""
+    (port, controller_port), own = ports, free_port()
+    lines = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},REPLICATION://127.0.0.1:{own},"
+        f"CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port},"
+        f"REPLICATION://127.0.0.1:{links.relay(f'node-{node}', own)}",
+        "inter.broker.listener.name": "REPLICATION",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,REPLICATION:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
 def _node_properties(data: Path, node: int, ports: Sequence[tuple[int, int]]) -> str:

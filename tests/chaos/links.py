@@ -59,7 +59,9 @@ class Links:
         self._passages: set[_Passage] = set()
         self._blocked: frozenset[Pair] = frozenset()
         self.delay_seconds = 0.0
-        """Delay of all forwarded data, in each direction."""
+        """Delay of forwarded data, in each direction."""
+        self.delayed_node: str | None = None
+        """Node whose connections are delayed; None delays all connections."""
         self.trouble: AnswerTrouble | None = None
         """Loss and delay of answers to clients; answers to brokers and etcd are not affected."""
         self.held_bytes = 0
@@ -99,6 +101,7 @@ class Links:
                     passage.abort()
         self._blocked = frozenset()
         self.delay_seconds = 0.0
+        self.delayed_node = None
         self.trouble = None
         self._regulate()
 
@@ -133,14 +136,15 @@ class Links:
         passage.writers.append(far_writer)
         try:
             await asyncio.gather(
-                self._pass_on(reader, far_writer, passage.forward),
-                self._pass_on(far_reader, writer, passage.back, to_client=source == CLIENTS),
+                self._pass_on(passage, reader, far_writer, passage.forward),
+                self._pass_on(passage, far_reader, writer, passage.back, to_client=source == CLIENTS),
             )
         finally:
             self._passages.discard(passage)
 
     async def _pass_on(
         self,
+        passage: _Passage,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         gate: asyncio.Event,
@@ -155,7 +159,7 @@ class Links:
                     await gate.wait()
                 if to_client and self.trouble is not None and not await self.trouble.lets_pass():
                     break
-                if self.delay_seconds:
+                if self.delay_seconds and self.delayed_node in {None, passage.source, passage.target}:
                     loop.call_later(self.delay_seconds, _write, writer, chunk)
                 else:
                     writer.write(chunk)
@@ -211,11 +215,13 @@ def _inode_of(port: int, relay_port: int) -> str | None:
     Closed connections of the same local port to other ports are listed too, for a minute.
     """
     wanted = f":{port:04X} ", f":{relay_port:04X} "
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        if wanted[0] in line and wanted[1] in line:
-            columns = line.split()
-            if f"{columns[1]} ".endswith(wanted[0]) and f"{columns[2]} ".endswith(wanted[1]):
-                return columns[9]
+    # A process of Java opens sockets of IPv6, even to addresses of IPv4.
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            if wanted[0] in line and wanted[1] in line:
+                columns = line.split()
+                if f"{columns[1]} ".endswith(wanted[0]) and f"{columns[2]} ".endswith(wanted[1]):
+                    return columns[9]
     return None
 
 
