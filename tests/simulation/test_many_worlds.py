@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.search import GROUPS, PARTITIONS, TRANSACTIONS, Suite, first_found
+from simulator.search import GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite, first_found
 from test_virtual_time import run_worlds
 
 pytestmark = pytest.mark.scenario
 
-SETS = ((PARTITIONS, range(200, 10_000)), (GROUPS, range(200, 3_000)), (TRANSACTIONS, range(200, 4_000)))
+SETS = (
+    (PARTITIONS, range(200, 10_000)),
+    (QUORUMS, range(200, 10_000)),
+    (GROUPS, range(200, 3_000)),
+    (TRANSACTIONS, range(200, 4_000)),
+)
 FRESH_FROM = 100_000
 """First seed of the search for dropped rules, outside the recorded seeds."""
-SWITCHES = [(play, switch.name) for play in (PARTITIONS, GROUPS, TRANSACTIONS) for switch in play.switches]
+SWITCHES = [(play, switch.name) for play, _ in SETS for switch in play.switches]
 
 
 @pytest.mark.parametrize(("play", "seeds"), SETS, ids=str)

@@ -10,8 +10,10 @@ from collections import Counter
 import pytest
 
 from groups.plan import Fault as GroupFault
-from partitions.plan import Drill, Fault
-from simulator.search import GROUPS, PARTITIONS, TRANSACTIONS, Suite
+from partitions.plan import STORMS, Drill, Fault
+from partitions.quorum_drills import QuorumDrill
+from partitions.quorum_worlds import LEFT_OUT
+from simulator.search import GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
 from transactional.plan import Fault as TransactionFault
 
 WORLDS = 200
@@ -23,6 +25,12 @@ MUST_HAPPEN = {
         "torn tails",
         "clock jumps",
     ),
+    QUORUMS: (
+        *(f"fault {fault.value}" for fault in STORMS if fault not in LEFT_OUT),
+        *(f"drill {drill.value}" for drill in QuorumDrill),
+        "torn tails",
+        "clock jumps",
+    ),
     GROUPS: tuple(f"fault {fault.value}" for fault in GroupFault),
     TRANSACTIONS: tuple(f"fault {fault.value}" for fault in TransactionFault),
 }
@@ -30,6 +38,7 @@ MUST_HAPPEN_OFTEN = {
     PARTITIONS: (
         "leaders", "truncations", "cells lost", "isr shrinks", "isr expands", "acknowledged", "read",
     ),
+    QUORUMS: ("leaders", "truncations", "cells lost", "acknowledged", "read"),
     GROUPS: ("take-overs", "changes", "expired", "given up", "committed", "static returns"),
     TRANSACTIONS: ("leaders", "commits client", "aborts client", "aborts fenced", "aborts timeout", "read"),
 }  # fmt: skip
@@ -65,6 +74,7 @@ def test_a_seed_is_a_run(play: Suite) -> None:
     ("play", "steps"),
     [
         (PARTITIONS, ("leads:", "controller writes:")),
+        (QUORUMS, ("leads:", "controller writes:", "leader writes:")),
         (GROUPS, ("claims:", "assigned:")),
         (TRANSACTIONS, ("leads:", "fault:")),
     ],

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import InSync, PartitionRecord
 from partitions.disk import Disk
 from partitions.leading import Leading
@@ -78,13 +79,13 @@ class Drills:
         return self._world.records()[PARTITION].value
 
     def _pair(self) -> tuple[Broker, Broker] | None:
-        """Return the running leader and another running member of the ISR."""
+        """Return the running leader and another running in-sync replica or voter."""
         brokers, record = self._world.brokers, self._record()
         if record.leader is None or not brokers[record.leader.broker].ready:
             return None
         others = [
             entry.broker
-            for entry in record.isr
+            for entry in in_sync(record)
             if entry.broker != record.leader.broker
             and brokers[entry.broker].ready
             and brokers[entry.broker].epoch == entry.broker_epoch

@@ -117,7 +117,8 @@ class Plan:
     """Mean time between two faults."""
     faults: tuple[Fault, ...]
     weather: Weather
-    drill: Drill | None = None
+    drill: Enum | None = None
+    """`Drill` or, in worlds with a write quorum, `QuorumDrill`."""
     write: int | None = None
     """Write quorum of the partitions, or None if in-sync replicas commit records."""
     alarmed: bool = False

@@ -11,11 +11,13 @@ from fairlead_api.identifiers import BrokerId
 from fairlead_broker.controller import election, vacancies
 from fairlead_broker.registry import quorum as quorum_rules
 from fairlead_broker.replication import voters
+from fairlead_broker.replication.follower import PartitionFollower
 from fairlead_broker.replication.follower_progress import KnownFollower
 from fairlead_broker.replication.quorum_leader import QuorumLeader
 from partitions import guards
 from partitions.broker import Broker
 from partitions.following import Following
+from partitions.leading import Leading
 from partitions.switches import (
     _any_directory,
     _cut_to_high_watermark,
@@ -23,7 +25,9 @@ from partitions.switches import (
     _kept_since_entry,
     _kept_since_intact,
     _no,
+    _progress_of_any_incarnation,
     _unguarded,
+    _unknown_by_record,
     _yes,
 )
 from simulator.switches import Switch
@@ -77,6 +81,21 @@ SWITCHES: Final = (
         (QuorumLeader, "_is_generation", _is_replica),
     ),
     Switch(
+        "quorum-entry",
+        "Q2 a report counts in the incarnation that the entry names",
+        (QuorumLeader, "_is_entry", _yes),
+    ),
+    Switch(
+        "quorum-progress-incarnation",
+        "Q2 a progress report counts in the incarnation of the last fetch",
+        (QuorumLeader, "_progress_counts", _progress_of_any_incarnation),
+    ),
+    Switch(
+        "quorum-progress-reconciled",
+        "Q2 a replica reports progress only after its log agrees with the leader's",
+        (PartitionFollower, "_may_report", _yes),
+    ),
+    Switch(
         "quorum-own-epoch",
         "Q4 an older record is committed by a record of the own epoch",
         (QuorumLeader, "_is_of_own_epoch", _yes),
@@ -90,6 +109,12 @@ SWITCHES: Final = (
         "quorum-old-voters",
         "Q4 the stored voters count while a proposal is undecided",
         (QuorumLeader, "_stored_counts", lambda self: not self._proposed()),
+    ),
+    Switch(
+        "quorum-unknown-outcome",
+        "Q9 an unchanged record does not decide a proposal",
+        (Leading, "written_unknown", _unknown_by_record),
+        shell=True,
     ),
     Switch(
         "quorum-promise",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from fairlead_broker.registry.records import DurabilityState
+from partitions.drills import Drills
 from partitions.plan import STORMS, Fault, Plan
+from partitions.quorum_drills import QuorumDrill, QuorumDrills
 from partitions.world import World
 from simulator.network import Weather
 from simulator.world import Verdict
@@ -31,6 +33,8 @@ RARE: tuple[tuple[Fault, ...], ...] = (
     (Fault.CUT_PEERS, Fault.ISOLATE, Fault.KILL),
 )
 """Sets of faults that only together reveal a dropped rule; half of the worlds have one of these sets."""
+DRILLED_SHARE = 0.3
+"""Fraction of worlds with a drill."""
 
 
 def draw(rng: Random) -> Plan:
@@ -52,7 +56,7 @@ def draw(rng: Random) -> Plan:
             usual_seconds=rng.choice((0.005, 0.03)),
         )
     least = replicas // 2 + 1
-    return Plan(
+    plan = Plan(
         brokers=brokers,
         replicas=replicas,
         partitions=1,
@@ -75,12 +79,29 @@ def draw(rng: Random) -> Plan:
         weather=weather,
         write=write,
     )
+    if rng.random() < DRILLED_SHARE:
+        _drill(plan, rng)
+    return plan
+
+
+def _drill(plan: Plan, rng: Random) -> None:
+    """Change a plan so that it fits one drill, with few other faults."""
+    plan.drill = rng.choice(tuple(QuorumDrill))
+    plan.faults = () if rng.random() < 0.7 else tuple(rng.sample(plan.faults, min(2, len(plan.faults))))
+    plan.brokers = 4 if plan.drill is QuorumDrill.LATE_MOVE else 3
+    plan.replicas, plan.min_isr, plan.min_isr_least, plan.write = 3, 2, 2, 2
+    plan.fault_seconds, plan.storm_seconds = 0.8, 8.0
+    if plan.drill in {QuorumDrill.LATE_PROGRESS, QuorumDrill.DEPOSED_TAIL}:
+        plan.durability, plan.sync_seconds = DurabilityState.SYNCED, rng.choice((0.1, 0.3, 1.0))
+    if rng.random() < 0.7:
+        plan.weather = Weather()
 
 
 class QuorumWorld(World):
     """A world whose partitions have a write quorum."""
 
     draw = staticmethod(draw)
+    drills_of: type[Drills] = QuorumDrills
 
 
 def run(seed: int, *, traced: bool = False) -> Verdict:

@@ -44,6 +44,8 @@ class World(Frame):
 
     draw = staticmethod(draw)
     """Function that chooses the properties of a world at random."""
+    drills_of: type[Drills] = Drills
+    """Class of the world's drills."""
 
     def __init__(self, seed: int, plan: Plan | None = None, *, traced: bool = False) -> None:
         """Create the random world of a seed."""
@@ -54,7 +56,7 @@ class World(Frame):
         self.store = Store(self.schedule, self.judge.written)
         self.wishes = Wishes(self)
         self.faults = Faults(self)
-        self.drills = Drills(self)
+        self.drills = self.drills_of(self)
         self.ports = Ports(self)
         self.boots = dict.fromkeys(range(1, self.plan.brokers + 1), 0)
         """Boot number of each broker's machine."""
