@@ -61,6 +61,7 @@ from fairlead_api.bodies.metadata import (
     ConfigDescription,
     Metadata,
     Page,
+    PartitionDescription,
     TopicDescription,
     Versions,
 )
@@ -341,6 +342,11 @@ class Admin:
     async def unregister_broker(self, broker: int) -> None:
         """Remove a permanently stopped broker. Raises `NotPossibleNowError` while the broker runs or has replicas."""
         await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
+
+    async def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
+        """Return the leader and the replicas of a partition, with the standing of each voter of a write quorum."""
+        place = TopicPartition(topic, partition)
+        return await self._call("GET", _partition_path(place), f"describe {place}", PartitionDescription)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
         """Start moving a partition to these brokers, preferred leader first; repeating the call is not an error.

@@ -78,6 +78,9 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
     broker is not registered or whose directory is not healthy. `adding` and `removing` are replicas that a move in
     progress adds and removes. If the number of in-sync replicas is below `min_isr`, produce calls with acks=all are
     refused.
+
+    A partition with a write quorum has `voters`, the brokers of its voters, and `write`, the number of voters that must
+    store a record. Its `isr` are the voters whose incarnation is registered, and its `elr` is empty.
     """
 
     partition: int
@@ -90,6 +93,29 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
     adding: list[int] = []
     removing: list[int] = []
     min_isr: int = 1
+    voters: list[int] = []
+    write: int | None = None
+
+
+class ReplicaStanding(Answer, frozen=True, kw_only=True):
+    """Standing of a replica in a partition with a write quorum, as known to the leader.
+
+    Values are null if the leader does not answer.
+    """
+
+    broker: int
+    counted: int | None
+    """Offset below which the records of the replica count, null while the replica has not reported."""
+    near: bool | None
+    """Whether the replica is a voter with every committed record that had every record within the lag time."""
+    entry_is_current: bool | None
+    """Whether the partition names the incarnation in which the replica reports; if not, the replica does not count."""
+
+
+class PartitionDescription(PartitionMetadata, frozen=True, kw_only=True):
+    """State of one partition; `standings` has an entry for each replica of a partition with a write quorum."""
+
+    standings: list[ReplicaStanding] = []
 
 
 class TopicMetadata(Answer, frozen=True, kw_only=True):

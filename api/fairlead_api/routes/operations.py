@@ -10,7 +10,7 @@ from typing import Final
 from fairlead_api.access_needs import Kind, Operation, each_in_answer, each_in_body, needs, on, self_with
 from fairlead_api.bodies.cleaning import PartitionCleaning
 from fairlead_api.bodies.media_types import JSON
-from fairlead_api.bodies.metadata import BrokerDescription, Page
+from fairlead_api.bodies.metadata import BrokerDescription, Page, PartitionDescription
 from fairlead_api.bodies.operations import (
     ElectRequest,
     PartitionDigest,
@@ -92,6 +92,17 @@ OPERATION_ROUTES: Final = (
         path_parameters=BROKER_PARAMETER,
         answers=(AnswerForm(status=204, type=None, media_types=(), explanation="the broker is removed"),),
         problems=("broker_not_found", "not_possible_now", *_CHANGE),
+    ),
+    Route(
+        name="describe_partition",
+        method="GET",
+        path=_PARTITION,
+        summary="The leader and the replicas of a partition, with the voters of a write quorum",
+        access=needs(on(Operation.DESCRIBE, Kind.TOPIC)),
+        path_parameters=_PARTITION_PARAMETERS,
+        headers=(TOPIC_ID_HEADER,),
+        answers=_answered(PartitionDescription, "the partition, even if its leader does not answer"),
+        problems=_TOPIC,
     ),
     Route(
         name="reassign_partition",

@@ -54,6 +54,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import ClusterLogs
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.voters import Voters
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.quota_view import QuotaView
 from fairlead_broker.runtime.running_reads import RunningReads
@@ -122,6 +123,7 @@ class Broker:
     cluster_logs: ClusterLogs
     digests: Digests
     cleanings: Cleanings
+    voters: Voters
     positions: Positions
     peer_side: PeerSide
     controllership: Controllership

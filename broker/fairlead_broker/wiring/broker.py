@@ -188,6 +188,7 @@ def _assembled(
         cluster_logs=parts.peers.cluster_logs,
         digests=parts.peers.digests,
         cleanings=parts.peers.cleanings,
+        voters=parts.peers.voters,
         positions=parts.peers.positions,
         peer_side=parts.peers.peer_side,
         controllership=calls.controllership,

@@ -49,6 +49,7 @@ class Admin(Facade[AsyncAdmin]):
     undrain_broker = blocking(AsyncAdmin.undrain_broker)
     request_restart = blocking(AsyncAdmin.request_restart)
     unregister_broker = blocking(AsyncAdmin.unregister_broker)
+    describe_partition = blocking(AsyncAdmin.describe_partition)
     reassign = blocking(AsyncAdmin.reassign)
     cancel_reassignment = blocking(AsyncAdmin.cancel_reassignment)
     elect = blocking(AsyncAdmin.elect)

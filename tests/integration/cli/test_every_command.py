@@ -53,6 +53,7 @@ COMMANDS = [
     ("broker prepare-stop --listen {data_address} --seconds 1", "ended with 0"),
     ("partition digest orders 0", "compared"),
     ("partition describe orders 0", "leader"),
+    ("partition voters orders 0", "CURRENT"),
     ("partition clean orders 0", "cleanup.policy=delete"),
     ("partition elect orders 0", "-        -          "),
     ("partition reassign orders 0 --to 0,1", "0,1,2      -        2"),

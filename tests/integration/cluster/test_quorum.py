@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
-from cluster_kit import Cluster, until
+from cluster_kit import SECONDS_MAX, Cluster, until
+from fairlead import Admin, Consumer, Producer
+from fairlead_api.bodies.metadata import PartitionDescription
 from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
@@ -13,6 +18,7 @@ from fairlead_broker.registry.quorum import vacated
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.store_writes import Put
 from refusals import refuses
+from waiting import pause
 
 FIRST = PartitionIndex(0)
 
@@ -157,3 +163,81 @@ async def test_an_unreadable_record_takes_only_its_partition_offline(cluster: Cl
     assert beside.base_offset == 1
     assert after.base_offset > before.base_offset
     assert copies[0] == copies[1] == copies[2]
+
+
+async def test_the_description_shows_the_standing_of_each_voter(cluster: Cluster) -> None:
+    """Any broker describes how far each replica counts; a stopped voter stays a voter that is not in sync."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    flights = await cluster.led("flights", topic_id)
+    last = await flights.produce(b"value")
+    await cluster.copied(topic_id, last.base_offset + 1)
+    leader = cluster.leader(topic_id)
+    stopped, other = sorted({1, 2, 3} - {leader or 0})
+    async with Admin(address(cluster, other)) as admin:
+        whole = await described(admin, lambda found: all(each.near for each in found.standings))
+        await cluster.stop(stopped)
+        partial = await described(admin, lambda found: stopped not in found.isr)
+
+    assert whole.leader == leader
+    assert (whole.write, sorted(whole.voters), sorted(whole.isr)) == (2, [1, 2, 3], [1, 2, 3])
+    assert {each.broker: each.counted for each in whole.standings} == dict.fromkeys((1, 2, 3), 2)
+    assert all(each.entry_is_current for each in whole.standings)
+    assert sorted(partial.voters) == [1, 2, 3]
+
+
+async def test_groups_transactions_and_digests_work_on_write_quorums(cluster: Cluster) -> None:
+    """Transactions become visible to a group, which continues after a leader change, and all copies are equal."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    await cluster.led("flights", topic_id)
+    urls = ",".join(address(cluster, each) for each in cluster.brokers)
+    async with Producer(urls, transactional="flights") as producer:
+        await sent_in_transaction(producer, b"one", b"two")
+        first = await read_in_group(urls, 1)
+        leader = cluster.leader(topic_id)
+        assert leader is not None
+        await cluster.stop(leader)
+        await sent_in_transaction(producer, b"three")
+    rest = await read_in_group(urls, 2)
+    await cluster.start(leader)
+    await all_return(cluster, topic_id, 1, 2, 3)
+    async with Admin(urls) as admin:
+        compared = await admin.compare_replicas("flights", 0)
+
+    assert first + rest == [b"one", b"two", b"three"]
+    assert compared.identical
+
+
+def address(cluster: Cluster, broker: int) -> str:
+    """Return the address of a broker for clients."""
+    return f"http://{cluster.brokers[broker].addresses.data}"
+
+
+async def described(admin: Admin, met: Callable[[PartitionDescription], bool]) -> PartitionDescription:
+    """Return the description of partition 0 once it meets a condition."""
+    found = await admin.describe_partition("flights", 0)
+    async with asyncio.timeout(SECONDS_MAX):
+        while not met(found):
+            await pause(0.05)
+            found = await admin.describe_partition("flights", 0)
+    return found
+
+
+async def sent_in_transaction(producer: Producer, *values: bytes) -> None:
+    """Write values to partition 0 in one transaction."""
+    async with producer.transaction() as transaction:
+        for value in values:
+            await transaction.send_and_wait("flights", value, partition=0)
+
+
+async def read_in_group(urls: str, count: int) -> list[bytes]:
+    """Return the next committed values of the group, and commit their offsets."""
+    values: list[bytes] = []
+    async with Consumer(
+        urls, group="readers", topics="flights", isolation="read_committed", commit="manual"
+    ) as consumer:
+        async for record in consumer.records():
+            values.append(record.value or b"")
+            if len(values) == count:
+                break
+        await consumer.commit()
+    return values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 MIB = 1 << 20
 BATCH_VALUES = ["x" * 1000] * 250
 """Values of 256 KiB."""
@@ -14,9 +16,11 @@ async def fill(api, topic: str, mebibytes: int) -> None:
         assert answer.status == 200, answer
 
 
-async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives) -> None:
+@pytest.mark.parametrize("mode", ["isr", "quorum"])
+async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives, mode) -> None:
     """A log of 10 MiB with a limit of 3 MiB and segments of 1 MiB keeps 3 to 4 MiB and the active segment."""
     config = {"segment.bytes": MIB, "retention.bytes": 3 * MIB, "retention.ms": -1, "file.delete.delay.ms": 0}
+    config["replication.mode"] = mode
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 10)
 

@@ -14,6 +14,7 @@ from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.configuration import ConfigInput
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_broker.clock import SystemClock
+from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.registry.records import PartitionRecord
@@ -145,11 +146,12 @@ class Cluster:
         return hosted[topic_id][PartitionIndex(partition)].log
 
     async def in_sync(self, topic_id: TopicId, *brokers: int, partition: int = 0) -> None:
-        """Wait until the ISR consists of exactly these brokers."""
+        """Wait until the ISR, or the live voters of a write quorum, are exactly these brokers."""
         wanted = set(brokers)
 
         def met() -> bool:
-            return {entry.broker for entry in self.record(topic_id, partition).isr} == wanted
+            present = in_sync_brokers(self.record(topic_id, partition), self.any.metadata.brokers)
+            return set(present) == wanted
 
         await until(met, f"the isr is not {wanted}")
 

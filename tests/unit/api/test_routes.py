@@ -159,7 +159,7 @@ NEEDS = {
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
     "alter cluster, delete topic": "accept_damage",
-    "describe topic": "describe_topic partition_offsets partition_transactions partition_cleaning",
+    "describe topic": "describe_topic describe_partition partition_offsets partition_transactions partition_cleaning",
     "alter topic": "alter_topic clean_partition",
     "delete topic": "delete_topic delete_records",
     "read topic": "digest_partition fetch_partition tail_topic",

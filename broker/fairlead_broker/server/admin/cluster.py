@@ -133,13 +133,13 @@ def topic_metadata(
         name=view.name,
         topic_id=view.topic_id,
         partitions=[
-            _partition_metadata(index, view.partitions.get(PartitionIndex(index)), registrations)
+            partition_metadata(index, view.partitions.get(PartitionIndex(index)), registrations)
             for index in range(view.partition_count)
         ],
     )
 
 
-def _partition_metadata(
+def partition_metadata(
     index: int,
     record: PartitionRecord | None,
     registrations: Mapping[BrokerId, Versioned[BrokerRegistration]],
@@ -164,6 +164,8 @@ def _partition_metadata(
         adding=list(record.adding),
         removing=list(record.removing),
         min_isr=record.min_isr,
+        voters=[] if record.quorum is None else [voter.broker for voter in record.quorum.voters],
+        write=None if record.quorum is None else record.quorum.write,
     )
 
 

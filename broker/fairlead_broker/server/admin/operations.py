@@ -12,7 +12,12 @@ from http import HTTPStatus
 import msgspec
 
 from fairlead_api.access_needs import Kind, Operation
-from fairlead_api.bodies.metadata import BrokerDescription, Page
+from fairlead_api.bodies.metadata import (
+    BrokerDescription,
+    Page,
+    PartitionDescription,
+    ReplicaStanding,
+)
 from fairlead_api.bodies.operations import (
     ElectRequest,
     PartitionState,
@@ -26,11 +31,13 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, TopicIdP
 from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.registry.records import PartitionRecord
-from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime import Broker, refusals
+from fairlead_broker.server.admin.cluster import partition_metadata
 from fairlead_broker.server.admin.configs import broker_in_path
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.http.request_target import not_found
+from fairlead_broker.server.routing.locate import topic_of
 
 
 class OperationCalls:
@@ -48,6 +55,7 @@ class OperationCalls:
             "undrain_broker": self.undrain_broker,
             "request_restart": self.request_restart,
             "unregister_broker": self.unregister_broker,
+            "describe_partition": self.describe_partition,
             "reassign_partition": self.reassign_partition,
             "cancel_reassignment": self.cancel_reassignment,
             "elect_leader": self.elect_leader,
@@ -80,6 +88,39 @@ class OperationCalls:
         """``DELETE /v1/brokers/{broker}``."""
         await self._broker.operations.unregister(broker_in_path(call))
         await call.answer(HTTPStatus.NO_CONTENT, [])
+
+    async def describe_partition(self, call: Call) -> None:
+        """``GET .../partitions/{partition}``."""
+        partition = partition_in_path(call)
+        view = topic_of(call, self._broker)
+        if partition >= view.partition_count:
+            raise refusals.partition_not_found(view.name, partition, view.partition_count)
+        record = view.partitions.get(partition)
+        described = partition_metadata(partition, record, self._broker.metadata.brokers)
+        standings = [] if record is None else await self._standings(view.topic_id, partition, record)
+        await call.answer_json(PartitionDescription(**msgspec.structs.asdict(described), standings=standings))
+
+    async def _standings(
+        self, topic_id: TopicId, partition: PartitionIndex, record: PartitionRecord
+    ) -> list[ReplicaStanding]:
+        """Return the replicas of a partition with a write quorum as known to the leader (quorum Q18)."""
+        if record.quorum is None:
+            return []
+        found = {}
+        if record.leader is not None:
+            key = TopicIdPartition(topic_id, partition)
+            for reported in await self._broker.voters.of(record.leader.broker, [key]):
+                found = {each.broker: each for each in reported.replicas}
+        return [
+            ReplicaStanding(
+                broker=replica.broker,
+                counted=None if known is None else known.counted,
+                near=None if known is None else known.near,
+                entry_is_current=None if known is None else known.entry_is_current,
+            )
+            for replica in record.replicas
+            for known in [found.get(replica.broker)]
+        ]
 
     async def reassign_partition(self, call: Call) -> None:
         """``POST .../partitions/{partition}:reassign``."""

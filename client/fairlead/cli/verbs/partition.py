@@ -13,6 +13,7 @@ from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFor
 from fairlead.cli.printing import ids_of, print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
 from fairlead_api.bodies.cleaning import PartitionCleaning, ReplicaCleaning
+from fairlead_api.bodies.metadata import PartitionDescription
 from fairlead_api.bodies.operations import (
     PartitionDigest,
     PartitionState,
@@ -184,6 +185,45 @@ def describe(
             return await admin.describe_cleaning(name, number)
 
     _show_cleaning(run(work()), output)
+
+
+@app.command("voters")
+def voters(
+    name: TopicName,
+    number: Partition,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Show the voters of a partition with a write quorum: how far each replica counts, and whether it is near.
+
+    Example: fairlead partition voters payments 0
+    """
+
+    async def work() -> PartitionDescription:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.describe_partition(name, number)
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    print_pairs({"leader": found.leader, "write quorum": found.write})
+    typer.echo()
+    rows = [
+        (
+            each.broker,
+            _yes_or_no(each.broker in found.voters),
+            _or_dash(each.counted),
+            _yes_or_no(each.near),
+            _yes_or_no(each.entry_is_current),
+        )
+        for each in found.standings
+    ]
+    print_rows(["BROKER", "VOTER", "COUNTED", "NEAR", "CURRENT"], rows)
+
+
+def _yes_or_no(value: bool | None) -> str:
+    return "-" if value is None else "yes" if value else "no"
 
 
 @app.command("clean")
