@@ -12,6 +12,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
@@ -63,6 +64,8 @@ def _slow_follower(
     for number in range(options.pairs):
         kafka.pause()
         fairlead.resume()
+        # The leases of the paused brokers expire within this time, and the brokers register again.
+        time.sleep(fairlead.lease_seconds)
         asyncio.run(failover.settled(fairlead))
         for mode, config in MODES.items():
             topic = f"slow-{number}-{'quorum' if config is QUORUM else 'isr'}"
