@@ -338,6 +338,30 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("topic", "partition"),
     ),
     MetricDefinition(
+        name="fairlead_quorum_voters",
+        kind=_GAUGE,
+        help="Voters of a partition with a write quorum that this broker leads; a slow voter stays one.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_quorum_near",
+        kind=_GAUGE,
+        help="Voters that had every record within replica.lag.time.max.ms, including the leader.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_quorum_write",
+        kind=_GAUGE,
+        help="Number of voters that must store a record (W); with fewer near voters, acks=all is refused.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_quorum_commit_lag_records",
+        kind=_GAUGE,
+        help="Records of a partition with a write quorum that are above the high watermark of its leader.",
+        labels=("topic", "partition"),
+    ),
+    MetricDefinition(
         name="fairlead_deleted_segments_total",
         kind=_COUNTER,
         help="Segments deleted from logs led by this broker, by reason: time, size, or log_start for deleted records.",

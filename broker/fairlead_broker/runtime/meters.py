@@ -83,6 +83,13 @@ LEADERSHIP = (
     "fairlead_partition_replica_lag_records",
 )
 """Gauges of each partition that this broker leads."""
+WRITE_QUORUM = (
+    "fairlead_quorum_voters",
+    "fairlead_quorum_near",
+    "fairlead_quorum_write",
+    "fairlead_quorum_commit_lag_records",
+)
+"""Further gauges of each partition with a write quorum that this broker leads."""
 
 
 class TopicMeters:
@@ -218,9 +225,22 @@ class BrokerMeters:
         for name, read in zip(LEADERSHIP, (leader_epoch, in_sync, lag), strict=True):
             self._telemetry.metric(name).watch((topic, str(index)), read)
 
+    def watch_quorum(
+        self,
+        topic: str,
+        index: int,
+        voters: Callable[[], int],
+        near: Callable[[], int],
+        write: Callable[[], int],
+        commit_lag: Callable[[], int],
+    ) -> None:
+        """Export the gauges of a partition with a write quorum, computed at each scrape."""
+        for name, read in zip(WRITE_QUORUM, (voters, near, write, commit_lag), strict=True):
+            self._telemetry.metric(name).watch((topic, str(index)), read)
+
     def forget_leadership(self, topic: str, index: int) -> None:
         """Remove the leadership gauges of a partition that this broker no longer leads."""
-        for name in LEADERSHIP:
+        for name in (*LEADERSHIP, *WRITE_QUORUM):
             self._telemetry.metric(name).forget((topic, str(index)))
 
     def watch_replication(

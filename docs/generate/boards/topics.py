@@ -157,6 +157,22 @@ BOARD: Final = Board(
                     (f"min by (topic) (fairlead_partition_in_sync_replicas{{{TOPICS}}})", "{{topic}}"),
                 ),
                 graph(
+                    "Near voters of write quorums",
+                    "Smallest number of near voters above the write quorum; below 0, acks=all is refused.",
+                    "short",
+                    (
+                        f"min by (topic) (fairlead_quorum_near{{{TOPICS}}} - fairlead_quorum_write{{{TOPICS}}})",
+                        "{{topic}}",
+                    ),
+                ),
+                graph(
+                    "Lag of commits of write quorums",
+                    "Largest number of records that too few voters have stored, and number of voters.",
+                    "short",
+                    (f"max by (topic) (fairlead_quorum_commit_lag_records{{{TOPICS}}})", "{{topic}} lag"),
+                    (f"min by (topic) (fairlead_quorum_voters{{{TOPICS}}})", "{{topic}} voters"),
+                ),
+                graph(
                     "Lag of the slowest follower",
                     "Largest number of records by which a follower lags behind, among the partitions of a topic.",
                     "short",

@@ -15,6 +15,7 @@ from fairlead_api.identifiers import PartitionIndex
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.registry.metadata import ClusterMetadata, Versioned
+from fairlead_broker.registry.quorum import in_sync
 from fairlead_broker.registry.records import PartitionRecord
 from fairlead_broker.replication import (
     LeaderMachine,
@@ -91,6 +92,15 @@ class RoleChanges:
             lambda: leadership.machine.in_sync_count,
             lambda: leadership.replica_lag,
         )
+        if isinstance(leader, QuorumLeader):
+            self._meters.watch_quorum(
+                view.name,
+                key.partition,
+                lambda: len(in_sync(leader.record)),
+                lambda: leader.in_sync_count,
+                lambda: leader.min_isr,
+                lambda: leader.end_offset - leader.readable_limit,
+            )
         return partition
 
     def _machine(self, hosted: HostedLog, view: TopicView, record: Record) -> LeaderMachine:
