@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import failover
-import quorums
+from cluster_parts import quorums
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
 from peers.brokers import HERE, fetch_kafka

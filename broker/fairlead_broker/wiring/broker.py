@@ -211,9 +211,8 @@ def _assembled(
         damage_acceptance=calls.damage_acceptance,
         upkeep=upkeep.upkeep,
         scrub=upkeep.scrub,
-        retention=upkeep.retention,
-        close=close,
-    )
+        retention=upkeep.retention, close=close,
+    )  # fmt: skip
 
 
 def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) -> None:

@@ -8,6 +8,7 @@ from cluster_kit import Cluster, content, until
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.operations import ElectionKind
+from fairlead_broker.runtime import AppendResult
 
 P0 = PartitionIndex(0)
 MODES = pytest.mark.parametrize("mode", ["isr", "quorum"])
@@ -16,6 +17,17 @@ MODES = pytest.mark.parametrize("mode", ["isr", "quorum"])
 def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
     """Return the replicas in the partition record."""
     return [replica.broker for replica in cluster.record(topic_id).replicas]
+
+
+async def stored(cluster: Cluster, topic_id: TopicId, value: bytes) -> AppendResult:
+    """Produce a value, again if the leader changes before it is acknowledged."""
+    while True:
+        flights = await cluster.led("flights", topic_id)
+        try:
+            return await flights.produce(value)
+        except ProblemError as problem:
+            if problem.code != "leader_changed":
+                raise
 
 
 @MODES
@@ -29,11 +41,9 @@ async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Clust
     old = kept_by(cluster, topic_id)
     wanted = [BrokerId(4), BrokerId(old[1])]
     await cluster.controller.operations.reassign("flights", P0, wanted)
-    flights = await cluster.led("flights", topic_id)
-    during = await flights.produce(b"during")
+    during = await stored(cluster, topic_id, b"during")
     await until(lambda: kept_by(cluster, topic_id) == wanted, "the move does not end")
-    flights = await cluster.led("flights", topic_id)
-    after = await flights.produce(b"after")
+    after = await stored(cluster, topic_id, b"after")
     await cluster.in_sync(topic_id, *wanted)
     copies = [content(cluster.log(broker, topic_id)) for broker in wanted]
 

@@ -69,6 +69,7 @@ CALLS = {
     "GET /v1/reassignments",
     "GET /v1/replica-sizes",
     "GET /v1/topics/{topic}/partitions/{partition}:digest",
+    "GET /v1/topics/{topic}/partitions/{partition}",
     "GET /v1/topics/{topic}/partitions/{partition}/cleaning",
     "POST /v1/topics/{topic}/partitions/{partition}:clean",
     "GET /v1/groups",
