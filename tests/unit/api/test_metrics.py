@@ -24,6 +24,12 @@ UNITS = (
         "_ratio",
         "_ratio_max",
         "_open",
+        "_clients",
+        "_sessions",
+        # Numbers of voters of a partition with a write quorum.
+        "_voters",
+        "_near",
+        "_write",
     ),
 )
 

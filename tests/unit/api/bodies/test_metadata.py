@@ -99,6 +99,8 @@ BROKER_JSON = {
                                 "adding": [],
                                 "removing": [],
                                 "min_isr": 1,
+                                "voters": [],
+                                "write": None,
                             }
                         ],
                     }
