@@ -25,6 +25,7 @@ PURE_PACKAGES = (
     "compaction",
     "controller",
     "groups",
+    "links",
     "operator/plan",
     "operator/render",
     "producers",

@@ -571,6 +571,48 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Partitions whose lag is not exported because the limit of series per broker is reached.",
     ),
     MetricDefinition(
+        name="fairlead_link_lag_records",
+        kind=_GAUGE,
+        help="Records of the source that a mirror does not have yet, reported by the leader of the mirror.",
+        labels=("link", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_lag_seconds",
+        kind=_GAUGE,
+        help="Seconds since a mirror last had every record of its source, reported by the leader of the mirror.",
+        labels=("link", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_faulted_partitions",
+        kind=_GAUGE,
+        help="1 for a partition of a mirror that copies nothing because of damage, a lost source or a policy.",
+        labels=("link", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_fetched_bytes_total",
+        kind=_COUNTER,
+        help="Bytes of batches that mirrors copied from their sources.",
+        labels=("link", "topic"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_skipped_records_total",
+        kind=_COUNTER,
+        help="Offsets that mirrors skipped because the source had deleted the records before they were copied.",
+        labels=("link", "topic"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_truncated_records_total",
+        kind=_COUNTER,
+        help="Records that mirrors dropped because the source had lost them.",
+        labels=("link", "topic"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_group_offsets_copied_total",
+        kind=_COUNTER,
+        help="Committed offsets of groups that were copied from the source of a link.",
+        labels=("link",),
+    ),
+    MetricDefinition(
         name="fairlead_storage_failed",
         kind=_GAUGE,
         help="1 after a failed write or sync of the data directory; writes are refused until a restart.",

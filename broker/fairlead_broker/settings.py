@@ -218,8 +218,7 @@ class Limits(BaseModel):
 
     sync_interval_seconds: float = Field(default=5.0, gt=0)
     """Maximum time that replicated bytes stay unsynced. The default equals the checkpoint interval, because the two
-    intervals together bound how much of the log a recovery reads.
-    """
+    intervals together bound how much of the log a recovery reads."""
 
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
     """Time between two checkpoints of log start, high watermark and recovery point."""
@@ -239,8 +238,7 @@ class Limits(BaseModel):
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
     """Maximum number of batches that wait for one partition's task: one writev accepts 1,024 buffers. Further batches
-    are refused with `overloaded`.
-    """
+    are refused with `overloaded`."""
 
     produce_bytes_max: int = Field(default=256 * MIB, ge=1 * MIB)
     """Maximum number of bytes of batches in memory, for all unfinished appends of the broker. Further batches are
@@ -269,8 +267,7 @@ class Limits(BaseModel):
 
     partitions_max: int = Field(default=10_000, ge=1)
     """Maximum number of replicas on one broker, since each replica has open files and a task. New partitions and moves
-    above this number are refused with `too_many_partitions`. Replicas that the broker already has are kept.
-    """
+    above this number are refused with `too_many_partitions`. Replicas that the broker already has are kept."""
 
     stop_answer_seconds: float = Field(default=5.0, gt=0)
     """Maximum time that a stop waits for calls to finish; after this time, unfinished calls fail with a problem."""
@@ -313,8 +310,7 @@ class Limits(BaseModel):
 
     body_seconds_max: float = Field(default=60.0, gt=0)
     """Maximum time to receive a request body, or one line of a line-delimited body; the slowest reasonable link
-    transfers 64 MiB in less time.
-    """
+    transfers 64 MiB in less time."""
 
     body_idle_seconds_max: float = Field(default=10.0, gt=0)
     """Maximum pause within a request body, or within one line of a line-delimited body. A client that announces a body
@@ -439,8 +435,7 @@ class BrokerSettings(BaseSettings):
     """Address of the data listener, or up to three separated by commas. `[::]` means every IPv6 and IPv4 address,
     `0.0.0.0` every IPv4 address. An address may begin with `http://` or `https://`; without a scheme it is `https` if
     `tls` is set. The first address of each scheme is advertised to clients. Further addresses of a scheme are served
-    but not advertised.
-    """
+    but not advertised."""
 
     external_listen: ListenerText | None = None
     """Address of an additional data listener for clients outside the brokers' network, optionally with a scheme.
@@ -598,6 +593,10 @@ class BrokerSettings(BaseSettings):
     admin_token_file: Path | None = Field(default=None, validate_default=True)
     """File with the API token of `user:admin`. If the file does not exist, the broker creates a token and the file,
     which only the broker's user can read. All brokers of a cluster use the same file."""
+
+    link_credentials: Path | None = None
+    """Folder with the credentials of links for their sources: `LINK.token` with an API token, `LINK.ca` with
+    authorities, `LINK.crt` and `LINK.key` with a client certificate. Each file is optional, and is read at each use."""
 
     issuers: dict[str, IssuerSettings] = Field(default_factory=dict)
     """Issuers of signed tokens, by name. The principals in the issuer's tokens begin with this name: `corp:ann`. An

@@ -18,6 +18,18 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
+from fairlead.admin_paths import (
+    GROUPS_PATH,
+    LINKS_PATH,
+    TRANSACTIONS_PATH,
+    broker_config_path,
+    broker_path,
+    group_path,
+    link_path,
+    partition_path,
+    topic_path,
+    transaction_path,
+)
 from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
 from fairlead.connection.transport import Query, Transport, decoded, json_call
 from fairlead.credentials import TokenProvider
@@ -54,6 +66,7 @@ from fairlead_api.bodies.group_requests import (
     ResetRequest,
     ResetTarget,
 )
+from fairlead_api.bodies.links import Chosen, CreateLinkRequest, LinkDescription, LinkTopic, PromotionMode
 from fairlead_api.bodies.media_types import Header
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
@@ -104,15 +117,12 @@ from fairlead_api.bodies.transactions import (
     TransactionDescription,
 )
 from fairlead_api.configuration import ConfigEntry, ConfigInput
-from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
 
 T = TypeVar("T")
 ResetTo: TypeAlias = Literal["earliest", "latest"] | ResetTarget
 
 CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
-GROUPS_PATH: Final = "/v1/groups"
-TRANSACTIONS_PATH: Final = "/v1/transactions"
 TOKEN_LIFE: Final = timedelta(days=90)
 """Default lifetime of a token; a call may set another lifetime, or None for a token that does not expire."""
 PAGE_ENTRIES: Final = 1000
@@ -194,7 +204,7 @@ class Admin:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic with each configuration value and its source. Raises `TopicNotFoundError`."""
-        return await self._call("GET", _topic_path(name), f"describe topic {name}", TopicDescription)
+        return await self._call("GET", topic_path(name), f"describe topic {name}", TopicDescription)
 
     async def alter_topic(
         self,
@@ -216,7 +226,7 @@ class Admin:
         subject = f"alter topic {name}"
         headers = _topic_id_header(topic_id)
         return await self._call(
-            "PATCH", _topic_path(name), subject, TopicDescription, body=request, headers=headers
+            "PATCH", topic_path(name), subject, TopicDescription, body=request, headers=headers
         )
 
     async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
@@ -225,7 +235,7 @@ class Admin:
         With `topic_id`, a topic of the same name with a different id is not deleted (`TopicRecreatedError`).
         """
         subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
-        await self._delete(_topic_path(name), subject, TopicNotFoundError, headers=headers)
+        await self._delete(topic_path(name), subject, TopicNotFoundError, headers=headers)
 
     async def cluster(self) -> ClusterDescription:
         """Return the cluster: its id and name, controller and brokers."""
@@ -280,7 +290,7 @@ class Admin:
     async def _at_leader(
         self, place: TopicPartition, verb: str, body: object, type_: type[T], subject: str
     ) -> T:
-        call = json_call("POST", f"{_partition_path(place)}:{verb}", subject, body)
+        call = json_call("POST", f"{partition_path(place)}:{verb}", subject, body)
         answer = await self._transport.send(call, await self._leader(place))
         return decoded(answer, type_, subject)
 
@@ -295,7 +305,7 @@ class Admin:
     async def broker_config(self, broker: int) -> dict[str, ConfigEntry]:
         """Return every key that can be set on a broker, with its value and source. Raises `BrokerNotFoundError`."""
         return await self._config(
-            "GET", _broker_config_path(broker), f"describe the configuration of broker {broker}"
+            "GET", broker_config_path(broker), f"describe the configuration of broker {broker}"
         )
 
     async def alter_broker_config(
@@ -306,7 +316,7 @@ class Admin:
         None resets a key to its default. Raises `InvalidConfigError`, `BrokerNotFoundError`.
         """
         subject = f"alter the configuration of broker {broker}"
-        return await self._config("PATCH", _broker_config_path(broker), subject, config)
+        return await self._config("PATCH", broker_config_path(broker), subject, config)
 
     async def cordon_broker(self, broker: int) -> BrokerDescription:
         """Exclude a broker from receiving new replicas, even after a restart. Raises `BrokerNotFoundError`."""
@@ -326,7 +336,7 @@ class Admin:
 
     async def _on_broker(self, broker: int, verb: str) -> BrokerDescription:
         subject = f"{verb} broker {broker}"
-        return await self._call("POST", f"{_broker_path(broker)}:{verb}", subject, BrokerDescription)
+        return await self._call("POST", f"{broker_path(broker)}:{verb}", subject, BrokerDescription)
 
     async def request_restart(self, broker: int) -> RestartPermitAnswer:
         """Acquire the cluster's single permit to restart a broker.
@@ -336,17 +346,17 @@ class Admin:
         """
         subject = f"restart broker {broker}"
         return await self._call(
-            "POST", f"{_broker_path(broker)}:request-restart", subject, RestartPermitAnswer
+            "POST", f"{broker_path(broker)}:request-restart", subject, RestartPermitAnswer
         )
 
     async def unregister_broker(self, broker: int) -> None:
         """Remove a permanently stopped broker. Raises `NotPossibleNowError` while the broker runs or has replicas."""
-        await self._delete(_broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
+        await self._delete(broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
         """Return the leader and the replicas of a partition, with the standing of each voter of a write quorum."""
         place = TopicPartition(topic, partition)
-        return await self._call("GET", _partition_path(place), f"describe {place}", PartitionDescription)
+        return await self._call("GET", partition_path(place), f"describe {place}", PartitionDescription)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
         """Start moving a partition to these brokers, preferred leader first; repeating the call is not an error.
@@ -355,7 +365,7 @@ class Admin:
         """
         place = TopicPartition(topic, partition)
         body = ReassignRequest(replicas=list(replicas))
-        path = f"{_partition_path(place)}:reassign"
+        path = f"{partition_path(place)}:reassign"
         return await self._call("POST", path, f"reassign {place}", PartitionState, body=body)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> PartitionState:
@@ -365,7 +375,7 @@ class Admin:
         would start the same move again.
         """
         place = TopicPartition(topic, partition)
-        path = f"{_partition_path(place)}/reassignment"
+        path = f"{partition_path(place)}/reassignment"
         return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
@@ -374,7 +384,7 @@ class Admin:
         Raises `NotPossibleNowError` if no replica of the requested kind can lead.
         """
         place = TopicPartition(topic, partition)
-        path = f"{_partition_path(place)}:elect"
+        path = f"{partition_path(place)}:elect"
         return await self._call(
             "POST", path, f"elect a leader of {place}", PartitionState, body=ElectRequest(kind=kind)
         )
@@ -390,7 +400,7 @@ class Admin:
         place = TopicPartition(topic, partition)
         given = {"from": first_offset, "to": end_offset}
         query: Query = {name: offset for name, offset in given.items() if offset is not None}
-        path, subject = f"{_partition_path(place)}:digest", f"compare the replicas of {place}"
+        path, subject = f"{partition_path(place)}:digest", f"compare the replicas of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query=query)
 
     async def compare_newest(self, topic: str, partition: int) -> PartitionDigest:
@@ -400,13 +410,13 @@ class Admin:
         `NotPossibleNowError` if the topic is not compacted.
         """
         place = TopicPartition(topic, partition)
-        path, subject = f"{_partition_path(place)}:digest", f"compare the newest records of {place}"
+        path, subject = f"{partition_path(place)}:digest", f"compare the newest records of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query={"mode": "latest"})
 
     async def describe_cleaning(self, topic: str, partition: int) -> PartitionCleaning:
         """Return the cleaning of each replica of a partition: offsets, dirty ratio and last round."""
         place = TopicPartition(topic, partition)
-        path, subject = f"{_partition_path(place)}/cleaning", f"describe the cleaning of {place}"
+        path, subject = f"{partition_path(place)}/cleaning", f"describe the cleaning of {place}"
         return await self._call("GET", path, subject, PartitionCleaning)
 
     async def clean_partition(self, topic: str, partition: int) -> PartitionCleaning:
@@ -416,7 +426,7 @@ class Admin:
         younger than `min.compaction.lag.ms` are kept. Raises `NotPossibleNowError` if the topic is not compacted.
         """
         place = TopicPartition(topic, partition)
-        path, subject = f"{_partition_path(place)}:clean", f"clean {place}"
+        path, subject = f"{partition_path(place)}:clean", f"clean {place}"
         return await self._call("POST", path, subject, PartitionCleaning)
 
     async def reassignments(self) -> list[ReassignmentDescription]:
@@ -450,14 +460,14 @@ class Admin:
 
     async def describe_group(self, group: str) -> GroupDescription:
         """Return a group with its members and their partitions. Raises `GroupNotFoundError`."""
-        return await self._call("GET", _group_path(group), f"describe group {group}", GroupDescription)
+        return await self._call("GET", group_path(group), f"describe group {group}", GroupDescription)
 
     async def group_lag(self, group: str, *, isolation: Isolation = "read_uncommitted") -> LagAnswer:
         """Return the lag of a group in records and seconds. Raises `GroupNotFoundError`.
 
         With `isolation="read_committed"`, the lag ends before the first record of an open transaction.
         """
-        path, subject = f"{_group_path(group)}/lag", f"lag of group {group}"
+        path, subject = f"{group_path(group)}/lag", f"lag of group {group}"
         return await self._call("GET", path, subject, LagAnswer, query={"isolation": isolation})
 
     async def group_offsets(
@@ -466,7 +476,7 @@ class Admin:
         """Return the committed offsets of a group, for these topics or for all topics. Raises `GroupNotFoundError`."""
         subject = f"offsets of group {group}"
         answer = await self._call(
-            "GET", f"{_group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "GET", f"{group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
         )
         return _by_place(answer)
 
@@ -484,7 +494,7 @@ class Admin:
             request = CommitRequest(offsets=entries)
         except ProblemError as problem:
             raise error_of(problem, subject=subject) from problem
-        answer = await self._call("PUT", f"{_group_path(group)}/offsets", subject, CommitAnswer, body=request)
+        answer = await self._call("PUT", f"{group_path(group)}/offsets", subject, CommitAnswer, body=request)
         for error in commit_errors(answer, subject, None).values():
             raise error
 
@@ -497,7 +507,7 @@ class Admin:
         """
         subject = f"delete offsets of group {group}"
         answer = await self._call(
-            "DELETE", f"{_group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "DELETE", f"{group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
         )
         return _by_place(answer)
 
@@ -527,7 +537,7 @@ class Admin:
         # A repeated shift would move the offsets twice, so the new offsets are looked up first and then committed.
         shifts = request.position.kind is ResetKind.SHIFT
         query: Query = {"dry_run": "true"} if dry_run or shifts else {}
-        path = f"{_group_path(group)}/offsets:reset"
+        path = f"{group_path(group)}/offsets:reset"
         answer = await self._call("POST", path, subject, ResetAnswer, body=request, query=query)
         if shifts and not dry_run:
             found = {
@@ -544,7 +554,7 @@ class Admin:
 
         Raises `GroupNotFoundError`, `GroupNotEmptyError`.
         """
-        await self._delete(_group_path(group), f"delete group {group}", GroupNotFoundError)
+        await self._delete(group_path(group), f"delete group {group}", GroupNotFoundError)
 
     async def list_transactions(
         self, name: str | None = None, *, unfinished: bool = False, is_open: bool = False
@@ -566,7 +576,7 @@ class Admin:
 
         The answer lists the partitions in which the transaction is open. Raises `TransactionNotFoundError`.
         """
-        path, subject = _transaction_path(transaction), f"describe transaction {transaction}"
+        path, subject = transaction_path(transaction), f"describe transaction {transaction}"
         return await self._call("GET", path, subject, TransactionDescription)
 
     async def abort_transaction(self, transaction: str) -> DecidedTransaction:
@@ -574,7 +584,7 @@ class Admin:
 
         The producer can begin another transaction. Raises `TransactionNotFoundError`, `TransactionCommittedError`.
         """
-        path, subject = f"{_transaction_path(transaction)}:abort", f"abort transaction {transaction}"
+        path, subject = f"{transaction_path(transaction)}:abort", f"abort transaction {transaction}"
         return await self._call("POST", path, subject, DecidedTransaction)
 
     async def forget_transactions(self, name: str) -> None:
@@ -583,14 +593,14 @@ class Admin:
         Raises `TransactionNotFoundError`, and `TransactionUnfinishedError` until partitions have confirmed its commits.
         """
         subject = f"forget producer {name}"
-        await self._delete(_transaction_path(name), subject, TransactionNotFoundError)
+        await self._delete(transaction_path(name), subject, TransactionNotFoundError)
 
     async def partition_transactions(self, place: TopicPartition) -> PartitionTransactions:
         """Return the open transactions of a partition, oldest first, and its last stable offset.
 
         Raises `TopicNotFoundError`, `PartitionNotFoundError`.
         """
-        path, subject = f"{_partition_path(place)}/transactions", f"transactions of {place}"
+        path, subject = f"{partition_path(place)}/transactions", f"transactions of {place}"
         return await self._call("GET", path, subject, PartitionTransactions)
 
     async def _config(
@@ -600,7 +610,7 @@ class Admin:
         return (await self._call(method, path, subject, ConfigDescription, body=body)).config
 
     async def _ask_offsets(self, place: TopicPartition) -> PartitionOffsets:
-        path = f"{_partition_path(place)}/offsets"
+        path = f"{partition_path(place)}/offsets"
         answer = await self._transport.send(
             json_call("GET", path, f"offsets of {place}"), await self._leader(place)
         )
@@ -772,6 +782,53 @@ class Admin:
         answer = await self._call("DELETE", path, f"remove quota of {subject}", Applied, query=_forced(force))
         return answer.applied_everywhere
 
+    async def create_link(self, request: CreateLinkRequest, *, dry_run: bool = False) -> LinkDescription:
+        """Create a link, which mirrors topics of another cluster; with `dry_run`, only check it.
+
+        Raises `LinkExistsError`, `LinkSourceUnreachableError` and `InvalidLinkError`.
+        """
+        query, subject = {"dry_run": "true"} if dry_run else None, f"create link {request.name}"
+        return await self._call("POST", LINKS_PATH, subject, LinkDescription, body=request, query=query)
+
+    async def links(self) -> list[LinkDescription]:
+        """Return every link, sorted by name."""
+        return [link async for link in self._pages(LINKS_PATH, "list links", Page[LinkDescription])]
+
+    async def describe_link(self, link: str) -> LinkDescription:
+        """Return a link. Raises `LinkNotFoundError`, as do the other calls about one link."""
+        return await self._call("GET", link_path(link), f"describe link {link}", LinkDescription)
+
+    async def link_topics(self, link: str) -> list[LinkTopic]:
+        """Return the topics of a link with their lag behind the source, sorted by name."""
+        path, subject = f"{link_path(link)}/topics", f"list topics of link {link}"
+        return [topic async for topic in self._pages(path, subject, Page[LinkTopic])]
+
+    async def pause_link(self, link: str) -> LinkDescription:
+        """Stop the copying of a link's mirrors."""
+        return await self._act_on_link(link, "pause", LinkDescription)
+
+    async def resume_link(self, link: str) -> LinkDescription:
+        """Continue the copying of a link's mirrors."""
+        return await self._act_on_link(link, "resume", LinkDescription)
+
+    async def promote_link(
+        self, link: str, topics: Chosen, mode: PromotionMode = "planned"
+    ) -> list[LinkTopic]:
+        """Begin to make mirrors accept records; `link_topics` omits them once they do. Raises `TopicNotFoundError`."""
+        return await self._act_on_link(link, "promote", list[LinkTopic], {"topics": topics, "mode": mode})
+
+    async def take_back_link(self, link: str, topics: Chosen) -> list[LinkTopic]:
+        """Give up the hand-over of mirrors, so that the source accepts records. Raises `NotHandedOverError`."""
+        return await self._act_on_link(link, "take-back", list[LinkTopic], {"topics": topics})
+
+    async def adopt_link(self, link: str, topics: list[str]) -> list[LinkTopic]:
+        """Make topics of this cluster mirrors of their copies in the source. Raises `HistoriesDivergedError`."""
+        return await self._act_on_link(link, "adopt", list[LinkTopic], {"topics": topics})
+
+    async def delete_link(self, link: str) -> None:
+        """Delete a link. Raises `LinkInUseError` while the link has mirrors."""
+        await self._transport.call(json_call("DELETE", link_path(link), f"delete link {link}"))
+
     async def check_access(
         self, principal: str, operation: str, kind: str, name: str, *, groups: Iterable[str] = ()
     ) -> CheckAnswer:
@@ -784,6 +841,10 @@ class Admin:
             "name": name,
         }
         return await self._call("POST", f"{ACLS_PATH}:check", f"check {principal}", CheckAnswer, body=body)
+
+    async def _act_on_link(self, link: str, action: str, type_: type[T], body: object = None) -> T:
+        path, subject = f"{link_path(link)}:{action}", f"{action} {link}"
+        return await self._call("POST", path, subject, type_, body=body)
 
     async def _call(
         self,
@@ -818,33 +879,6 @@ def _forced(force: bool) -> Query:
 
 def _topic_id_header(topic_id: str | None) -> dict[str, str]:
     return {} if topic_id is None else {Header.TOPIC_ID: topic_id}
-
-
-def _broker_path(broker: int) -> str:
-    return f"/v1/brokers/{broker}"
-
-
-def _broker_config_path(broker: int) -> str:
-    return f"{_broker_path(broker)}/config"
-
-
-def _partition_path(place: TopicPartition) -> str:
-    return f"{_topic_path(place.topic)}/partitions/{place.partition}"
-
-
-def _topic_path(name: str) -> str:
-    return f"/v1/topics/{quote(check_name(name), safe='')}"
-
-
-def _transaction_path(transaction: str) -> str:
-    return f"{TRANSACTIONS_PATH}/{quote(transaction, safe='')}"
-
-
-def _group_path(group: str) -> str:
-    try:
-        return f"{GROUPS_PATH}/{quote(check_group_name(group), safe='')}"
-    except ProblemError as problem:
-        raise error_of(problem, subject=f"group {group!r}") from problem
 
 
 def _topics_query(topics: str | Iterable[str] | None) -> Query:

@@ -77,6 +77,10 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
         "console",
     ): "needs a second network; test_external_access.py makes one",
     ("how-to/kubernetes-install.md", "console"): "deletes every claim of a namespace",
+    (
+        "how-to/links.md",
+        "console",
+    ): "names two clusters; tests/integration/links does the same between two clusters",
     ("how-to/observability.md", "console"): "upgrades an operator; the chart's tests render the values",
     ("how-to/pipelines.md", "sh"): "bundled pipelines have their own tests, as does the page's",
     ("how-to/security.md", "console"): "needs a second machine",

@@ -18,7 +18,7 @@ NAMES: Final[Mapping[str, str]] = {"topic": "shop.orders", "group": "shop.reader
 _VALUES: Final[Mapping[str, str]] = {
     **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
     "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:nobody",
-    "transaction": "7.0",
+    "transaction": "7.0", "link": "nothing",
 }  # fmt: skip
 
 

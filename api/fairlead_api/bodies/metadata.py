@@ -144,8 +144,36 @@ class ConfigDescription(Answer, frozen=True, kw_only=True):
     config: dict[str, ConfigEntry]
 
 
+class TopicMirror(Answer, frozen=True, kw_only=True):
+    """Origin of a mirror: the link that writes the topic, and the clusters through which its records came."""
+
+    link: str
+    source_cluster_id: str
+    source_topic: str
+    state: Literal["mirroring", "handing_over", "promoting"]
+    lineage: list[str]
+
+
+class TopicEra(Answer, frozen=True, kw_only=True):
+    """Promotion of the topic: from the leader epoch `epoch` on, the cluster wrote the records."""
+
+    epoch: int
+    cluster_id: str
+
+
+class TopicHandOver(Answer, frozen=True, kw_only=True):
+    """Cluster that accepts the topic's records, with base URLs of its brokers."""
+
+    cluster_id: str
+    bootstrap: list[str]
+
+
 class TopicDescription(Answer, frozen=True, kw_only=True):
-    """Topic with each supported configuration key, its value and the source of the value."""
+    """Topic with each supported configuration key, its value and the source of the value.
+
+    `mirror` is set for a topic that a link writes, and `handed_over` for a topic whose records another cluster accepts.
+    `eras` are the promotions of the topic in all clusters, oldest first.
+    """
 
     name: str
     topic_id: str
@@ -153,3 +181,6 @@ class TopicDescription(Answer, frozen=True, kw_only=True):
     partitions: int
     replication_factor: int
     config: dict[str, ConfigEntry]
+    mirror: TopicMirror | None = None
+    eras: list[TopicEra] = []
+    handed_over: TopicHandOver | None = None

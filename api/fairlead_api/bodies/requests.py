@@ -20,6 +20,7 @@ from fairlead_api.timestamps import parse_timestamp_us
 from fairlead_api.versions import check_batch_formats
 
 __all__ = [
+    "RAW",
     "READ_COMMITTED",
     "AcceptDamageAnswer",
     "AcceptDamageRequest",
@@ -29,6 +30,7 @@ __all__ = [
     "DeleteRecordsAnswer",
     "DeleteRecordsRequest",
     "FetchFrameMeta",
+    "FetchIsolation",
     "FetchProblemMeta",
     "FetchRequest",
     "OffsetAtTime",
@@ -74,8 +76,11 @@ TopicIdText = Annotated[
     str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$", max_length=36)
 ]
 Isolation = Literal["read_uncommitted", "read_committed"]
+FetchIsolation = Literal["read_uncommitted", "read_committed", "raw"]
 READ_COMMITTED: Final = "read_committed"
 """Isolation level of readers that get only records of committed transactions."""
+RAW: Final = "raw"
+"""Isolation level of copies: all stored batches below the high watermark, and a strict comparison of leader epochs."""
 
 
 class CreateTopicRequest(Request, frozen=True, kw_only=True):
@@ -152,12 +157,15 @@ class PartitionFetchRequest(Request, frozen=True, kw_only=True):
 
 
 class FetchRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/fetch`: one long poll over many partitions."""
+    """Body of `POST /v1/fetch`: one long poll over many partitions.
+
+    With `raw`, which copies of whole logs use, `log_truncated` also reports a leader epoch that the log does not have.
+    """
 
     max_wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] = WAIT_MS_DEFAULT
     min_bytes: ByteCount = 1
     max_bytes: ByteCount = FETCH_BYTES_DEFAULT
-    isolation: Isolation = "read_uncommitted"
+    isolation: FetchIsolation = "read_uncommitted"
     formats: Annotated[tuple[int, ...], Meta(max_length=16)] = (1,)
     partitions: Annotated[list[PartitionFetchRequest], Meta(min_length=1, max_length=PARTITIONS_MAX)]
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from fairlead_api.problems.cluster import CLUSTER_PROBLEMS
 from fairlead_api.problems.definitions import JSON, DataMember, ProblemDefinition, ProblemKind, SideEffect
+from fairlead_api.problems.links import LINK_PROBLEMS
 from fairlead_api.problems.requests import REQUEST_PROBLEMS
 from fairlead_api.problems.security import SECURITY_PROBLEMS
 from fairlead_api.problems.state import STATE_PROBLEMS
@@ -27,6 +28,7 @@ CATALOGUE: Final[Mapping[str, ProblemDefinition]] = MappingProxyType(
             *TRANSACTION_PROBLEMS,
             *CLUSTER_PROBLEMS,
             *SECURITY_PROBLEMS,
+            *LINK_PROBLEMS,
         )
     }
 )

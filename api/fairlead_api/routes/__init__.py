@@ -16,6 +16,7 @@ from fairlead_api.routes.definitions import (
     Route,
 )
 from fairlead_api.routes.groups import GROUP_ROUTES
+from fairlead_api.routes.links import LINK_ROUTES
 from fairlead_api.routes.operations import OPERATION_ROUTES
 from fairlead_api.routes.producers import PRODUCER_ROUTES
 from fairlead_api.routes.records import RECORD_ROUTES
@@ -36,6 +37,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *TOPIC_ROUTES,
     *CONFIG_ROUTES,
     *OPERATION_ROUTES,
+    *LINK_ROUTES,
     *RECORD_ROUTES,
     *PRODUCER_ROUTES,
     *TRANSACTION_ROUTES,

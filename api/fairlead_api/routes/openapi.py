@@ -35,6 +35,7 @@ _PATH_SCHEMAS: Final[dict[str, Schema]] = {
     "token": {"type": "string", "minLength": 1},
     "acl": {"type": "string", "minLength": 1},
     "subject": {"type": "string", "minLength": 1},
+    "link": _NAME,
     "transaction": _NAME,
 }
 _EVENT: Final[Schema] = {

@@ -38,7 +38,14 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.quotas.limits import partition_quotas
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import ConfigScalar, TopicRecord, TopicState, config_texts
+from fairlead_broker.registry.records import (
+    ConfigScalar,
+    Era,
+    MirrorOf,
+    TopicRecord,
+    TopicState,
+    config_texts,
+)
 from fairlead_broker.registry.store_writes import Transaction
 
 REPLICATION_FACTOR_DEFAULT_MAX = 3
@@ -98,6 +105,23 @@ class TopicAdmin:
             await self._runner.complete(self._creation(request, config, offered, promise))
         made = self._required(request.name, None).value
         return made, made.topic_id in offered
+
+    async def create_mirror(
+        self, request: CreateTopicRequest, topic_id: TopicId, mirror: MirrorOf, eras: tuple[Era, ...]
+    ) -> TopicRecord:
+        """Create the mirror of a topic with the topic's own id. An existing topic with this id is returned.
+
+        Raises `topic_exists` if another topic has the name, and the refusals of `create`.
+        """
+
+        def as_mirror(record: TopicRecord) -> TopicRecord:
+            return msgspec.structs.replace(record, topic_id=topic_id, mirror=mirror, eras=eras or None)
+
+        config = merge_patch({}, request.config)
+        with self._load.promise(request.name) as promise:
+            offered: set[TopicId] = {topic_id}
+            await self._runner.complete(self._creation(request, config, offered, promise, as_mirror))
+        return self._required(request.name, topic_id).value
 
     async def alter(
         self, name: str, request: AlterTopicRequest, topic_id: TopicId | None = None
@@ -195,11 +219,17 @@ class TopicAdmin:
             raise _too_few_brokers(name, replication_factor, broker_count)
 
     def _creation(
-        self, request: CreateTopicRequest, config: dict[str, str], offered: set[TopicId], promise: Promise
+        self,
+        request: CreateTopicRequest,
+        config: dict[str, str],
+        offered: set[TopicId],
+        promise: Promise,
+        completed: Callable[[TopicRecord], TopicRecord] = lambda record: record,
     ) -> Callable[[int], Sequence[Transaction]]:
         """Return a plan that creates the topic, even if a topic of this name is being created or deleted.
 
-        `offered` collects the topic ids under which this call has tried to create the topic.
+        `offered` collects the topic ids under which this call has tried to create the topic. `completed` changes the
+        record of the new topic.
         """
         start_index = self._new_start_index()
         record: TopicRecord | None = None
@@ -215,7 +245,7 @@ class TopicAdmin:
                 detail = f"topic {request.name} was created and immediately deleted"
                 raise ProblemError("conflict", detail, side_effect=SideEffect.MAYBE)
             if record is None:
-                record = self._new_topic(request, config)
+                record = completed(self._new_topic(request, config))
                 promise.partitions = record.partitions
                 offered.add(record.topic_id)
             promise.renew(record.topic_id, self._placed(request.name, record, start_index))

@@ -52,7 +52,15 @@ class AllocatedProducer:
 class ProducerRegistry:
     """Registry that allocates producer ids and keeps producer names."""
 
-    def __init__(self, coordination: Coordination, keys: Keys, clock: Clock) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        keys: Keys,
+        clock: Clock,
+        first_id: Callable[[], ProducerId] = lambda: ProducerId(0),
+    ) -> None:
+        """`first_id` returns the lowest id to allocate."""
+        self._first_id = first_id
         self._coordination = coordination
         self._keys = keys
         self._clock = clock
@@ -126,7 +134,8 @@ class ProducerRegistry:
         for _ in range(ATTEMPTS_MAX):
             item, revision = await self._read(key)
             record = decode(key, item.value, ProducerIdsRecord) if item else ProducerIdsRecord(next_id=0)
-            block = range(record.next_id, record.next_id + BLOCK_IDS)
+            first = max(record.next_id, self._first_id())
+            block = range(first, first + BLOCK_IDS)
             taken = ProducerIdsRecord(next_id=block.stop, unknown=record.unknown)
             if await self._replace(key, revision, encode(taken)):
                 return block

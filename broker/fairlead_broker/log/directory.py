@@ -52,6 +52,9 @@ from fairlead_broker.log.segments.storage import PosixStorage, Release, Storage,
 from fairlead_broker.log.synced_offsets import SyncedOffsets
 
 SYSTEM_FOLDER: Final = ".fairlead"
+TAILS_FOLDER: Final = "tails"
+"""Folder of the files with records that were cut from mirrors."""
+TAIL_READ_BYTES: Final = 4 << 20
 STRAY_SUFFIX: Final = ".stray"
 DELETED_SUFFIX: Final = "-deleted"
 _GIVEN_UP: Final = re.compile(rf"[0-9]+\.[0-9]+{DELETED_SUFFIX}")
@@ -274,6 +277,36 @@ class LogDirectory:
         except OSError as error:
             raise wrap_os_error(error, f"{folder}: cannot list") from error
         return sorted(PartitionIndex(int(name)) for name in names if _is_partition(name))
+
+    def keep_tail(self, key: TopicIdPartition, log: PartitionLog, offset: Offset) -> Path | None:
+        """Write the batches of a log from an offset on to a file durably; return its path, or None if none exist.
+
+        Nothing deletes the file but an operator, since only this cluster has its records (rule L20). The call blocks.
+        Raises `LogError`.
+        """
+        end, at = log.end_offset, max(offset, log.log_start_offset)
+        if at >= end:
+            return None
+        tails = self.path / SYSTEM_FOLDER / TAILS_FOLDER
+        folder = tails / key.topic_id
+        path = folder / f"{key.partition}-{offset}.batches"
+        try:
+            for each in (tails, folder):
+                self._storage.make_folder(each)
+                self._storage.sync_folder(each.parent)
+            file = self._storage.open(path, create=True)
+            file.truncate(0)
+            position = 0
+            while at < end:
+                read = log.read(at, TAIL_READ_BYTES, end)
+                file.write([read.data], position)
+                position += len(read.data)
+                at = Offset(read.next_offset)
+            file.sync()
+            self._storage.sync_folder(folder)
+        except OSError as error:
+            raise wrap_os_error(error, f"{path}: cannot write") from error
+        return path
 
     def remove_given_up(self, folder: Path, *, for_good: bool = False) -> None:
         """Delete the files of a dropped partition. Other threads may open any partition during the call.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
 from fairlead_broker.peers.messages import PARTITIONS_MAX, PeerPartition
 
 
@@ -23,12 +23,32 @@ class PositionAsked(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     timestamp_us: TimestampUs | None = None
     """Timestamp to look up: the first record at or after the timestamp is requested; None if no lookup by time is
     requested."""
+    with_end: bool = False
+    """Whether the end of the committed records is requested, and the state of a hand-over or the progress of a mirror.
+    """
 
 
 class PositionsRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Request to a leader for the positions of partitions."""
 
     partitions: Annotated[list[PositionAsked], msgspec.Meta(max_length=PARTITIONS_MAX)]
+
+
+class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Progress of a mirror's partition, as known to its leader."""
+
+    source_high_watermark: Offset | None = None
+    """High watermark of the source; None before the first answer."""
+    behind_seconds: float | None = None
+    """Seconds since the mirror last had every record of the source; None before the first answer."""
+    fault: str | None = None
+    """Reason for which the partition copies nothing until an operator acts."""
+    problem: str | None = None
+    """Reason for which the last fetch failed."""
+    skipped: int = 0
+    """Number of records that the source had deleted before they were copied."""
+    truncated: int = 0
+    """Number of records that were dropped because the source had lost them."""
 
 
 class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +62,12 @@ class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     """Append time of the batch with the requested offset; None if the log has no batch at or after the offset."""
     found_offset: Offset | None = None
     """Offset of the first record at or after the requested time; None if there is no such record."""
+    last_epoch: LeaderEpoch | None = None
+    """Leader epoch of the last record below the high watermark; None without records."""
+    is_drained: bool = False
+    """Whether the partition was handed over, and its end cannot move any more."""
+    mirror: MirrorProgress | None = None
+    """Progress of a mirror; None for other partitions."""
     problem: dict[str, object] | None = None
 
 

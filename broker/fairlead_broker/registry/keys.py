@@ -99,6 +99,13 @@ class QuotaKey:
     subject: str
 
 
+@dataclass(frozen=True, slots=True)
+class LinkKey:
+    """Key `meta/links/<name>`."""
+
+    name: str
+
+
 MetaKey: TypeAlias = (
     ClusterKey
     | BrokerKey
@@ -112,6 +119,7 @@ MetaKey: TypeAlias = (
     | TokenKey
     | AclKey
     | QuotaKey
+    | LinkKey
 )
 
 
@@ -236,6 +244,10 @@ class Keys:
         """Return the key of a `QuotaRecord`."""
         return f"{self.meta}security/quotas/{encode_name(subject)}"
 
+    def link(self, name: str) -> str:
+        """Return the key of a `LinkRecord`."""
+        return f"{self.meta}links/{encode_name(name)}"
+
     def parse(self, key: str) -> MetaKey | None:
         """Return the parsed key, or None for a key that is outside `meta/` or was written by a later release."""
         if not key.startswith(self.meta):
@@ -277,6 +289,8 @@ def _parse_meta(parts: list[str]) -> MetaKey | None:
             return AclKey(unquote(acl_id))
         case ["security", "quotas", subject] if subject:
             return QuotaKey(unquote(subject))
+        case ["links", name] if name:
+            return LinkKey(unquote(name))
         case ["config", "cluster"]:
             return ClusterConfigKey()
         case ["config", "brokers", broker] if _is_number(broker):

@@ -22,11 +22,13 @@ from fairlead_broker.registry.keys import (
     ControllerKey,
     DeletedTopicKey,
     Keys,
+    LinkKey,
     PartitionKey,
     QuotaKey,
     TokenKey,
     TopicKey,
 )
+from fairlead_broker.registry.link_records import LinkRecord
 from fairlead_broker.registry.records import (
     BrokerRegistration,
     ClusterRecord,
@@ -147,6 +149,15 @@ class QuotaChange:
     after: Versioned[QuotaRecord] | None
 
 
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link was created, changed or removed."""
+
+    name: str
+    before: Versioned[LinkRecord] | None
+    after: Versioned[LinkRecord] | None
+
+
 Change: TypeAlias = (
     ClusterChange
     | BrokerChange
@@ -158,6 +169,7 @@ Change: TypeAlias = (
     | TokenChange
     | AclChange
     | QuotaChange
+    | LinkChange
 )
 
 
@@ -189,6 +201,7 @@ class ClusterMetadata:
         self._tokens: dict[str, Versioned[TokenRecord]] = {}
         self._acls: dict[str, Versioned[AclRecord]] = {}
         self._quotas: dict[str, Versioned[QuotaRecord]] = {}
+        self._links: dict[str, Versioned[LinkRecord]] = {}
         self.unreadable_partitions: dict[str, str] = {}
         """Keys of partition records that cannot be read, with the reasons. The mirror continues without the partition,
         so that other partitions are served, and brokers keep the logs of the partition.
@@ -235,6 +248,11 @@ class ClusterMetadata:
     def quotas(self) -> Mapping[str, Versioned[QuotaRecord]]:
         """Quotas by subject."""
         return MappingProxyType(self._quotas)
+
+    @property
+    def links(self) -> Mapping[str, Versioned[LinkRecord]]:
+        """Links by name."""
+        return MappingProxyType(self._links)
 
     def topic_name(self, topic_id: TopicId) -> str | None:
         """Return the name of an existing topic."""
@@ -293,6 +311,8 @@ class ClusterMetadata:
                 return QuotaChange(
                     subject, *_set(self._quotas, subject, self._security(key, item, QuotaRecord))
                 )
+            case LinkKey(name):
+                return LinkChange(name, *_set(self._links, name, _read(item, LinkRecord)))
             case None:
                 return None
             case single:

@@ -3,7 +3,7 @@
 The controller, replication and the runtime read the values and write changed values. A release keeps fields that
 it does not know: `decode` puts unknown fields, including those of nested objects, into `unknown`, and `encode`
 writes them back. A changed record must be created with `msgspec.structs.replace`, because a new object would lose
-the unknown fields. The module is pure.
+the unknown fields. The module is pure. The code is in one file because all records share the format at its end.
 """
 
 from __future__ import annotations
@@ -230,8 +230,56 @@ class RestartPermitRecord(Record, frozen=True, kw_only=True):
     registered."""
 
 
+class MirrorState(StrEnum):
+    """State of a mirror between its creation and its promotion (rules L18, L19)."""
+
+    MIRRORING = "mirroring"
+    HANDING_OVER = "handing_over"
+    """The source is made to refuse records, and the mirror copies the rest."""
+    PROMOTING = "promoting"
+    """The mirror fetches nothing, and its partitions begin a new era."""
+
+
+class MirrorOf(Entry, frozen=True, kw_only=True):
+    """Origin of a topic that a link writes (rule L3)."""
+
+    link: str
+    source_cluster_id: str
+    source_name: str
+    """Name of the topic in the source."""
+    state: MirrorState
+    lineage: tuple[str, ...]
+    """Ids of the clusters through which the records came, from their origin to the source."""
+    since_us: TimestampUs
+    era: LeaderEpoch | None = None
+    """First leader epoch of the era that a promotion begins, or None before the era is chosen."""
+
+
+class Era(Entry, frozen=True, kw_only=True):
+    """Promotion of a topic in a cluster, from which on its leader epochs are at least `epoch`."""
+
+    epoch: LeaderEpoch
+    cluster_id: str
+
+
+class HandedOver(Entry, frozen=True, kw_only=True):
+    """Cluster to which the writes of a topic were handed over."""
+
+    cluster_id: str
+    bootstrap: tuple[str, ...]
+    """Base URLs of brokers of that cluster."""
+    since_us: TimestampUs
+
+
 class TopicRecord(Record, frozen=True, kw_only=True):
     """Value of `meta/topics/<name>`."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {
+        "mirror": MirrorOf,
+        "eras": Era,
+        "handed_over": HandedOver,
+    }
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"mirror", "eras", "handed_over"})
 
     topic_id: TopicId
     state: TopicState
@@ -243,6 +291,12 @@ class TopicRecord(Record, frozen=True, kw_only=True):
     config: dict[str, ConfigScalar] = {}
     """Configuration that was set for the topic itself, with Kafka's keys."""
     created_us: TimestampUs
+    mirror: MirrorOf | None = None
+    """Origin of a mirror, which accepts no records, or None for a topic that accepts records."""
+    eras: tuple[Era, ...] | None = None
+    """Promotions of the topic in every cluster, oldest first, or None before the first promotion."""
+    handed_over: HandedOver | None = None
+    """Cluster that accepts records instead of this one, or None."""
 
 
 class DeletedTopicRecord(Record, frozen=True, kw_only=True):

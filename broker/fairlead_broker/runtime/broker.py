@@ -48,6 +48,7 @@ from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.leading.retention import Retention
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.lifecycle.departure import Departure
+from fairlead_broker.runtime.linking.links import Links
 from fairlead_broker.runtime.peer_serving.cleanings import Cleanings
 from fairlead_broker.runtime.peer_serving.digests import Digests
 from fairlead_broker.runtime.peer_serving.log_ends import ClusterLogs
@@ -130,6 +131,7 @@ class Broker:
     operations: ClusterOperations
     topic_admin: TopicAdmin
     config_admin: ConfigAdmin
+    links: Links
     security: SecurityView
     audit: AuditLog
     reads: RunningReads
@@ -300,6 +302,7 @@ class Broker:
     ) -> TopicView:
         """Change a topic's configuration or add partitions; return the topic once this broker applies the change."""
         self.admit()
+        self._check_not_mirror(name)
         await self.topic_admin.alter(name, request, topic_id)
         await self.replicas.settled()
         return self.views.by_name(name)
@@ -310,6 +313,12 @@ class Broker:
         await self.topic_admin.delete(name, topic_id)
         await self.replicas.settled()
         await self.replicas.files_removed()
+
+    def _check_not_mirror(self, name: str) -> None:
+        """Raise `topic_is_mirror` for a topic whose configuration and partitions follow its source (rule L7)."""
+        topic = self.metadata.topics.get(name)
+        if topic is not None and topic.value.mirror is not None:
+            raise refusals.topic_is_mirror(name, topic.value.mirror.link)
 
     # -- records and groups
 

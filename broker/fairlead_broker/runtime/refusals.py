@@ -28,6 +28,7 @@ from fairlead_broker.producers import (
     TransactionUnfinished,
     UnknownProducer,
 )
+from fairlead_broker.registry.records import HandedOver
 from fairlead_broker.registry.transaction_records import Outcome
 from fairlead_broker.transactions.decisions import (
     PARTITIONS_MAX,
@@ -67,6 +68,28 @@ def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
         "topic_recreated",
         f"topic {topic} was deleted and created again: its id is {actual}, not {expected}",
         data={"topic": topic, "expected": expected, "actual": actual},
+    )
+
+
+def topic_is_mirror(topic: str, link: str) -> ProblemError:
+    """Return the problem for a change of a topic that a link writes (rule L7)."""
+    return ProblemError(
+        "topic_is_mirror",
+        f"topic {topic} is a mirror of the link {link}, which alone may write the topic",
+        data={"topic": topic, "link": link},
+    )
+
+
+def topic_moved(topic: str, handed_over: HandedOver) -> ProblemError:
+    """Return the problem for records of a topic that was handed over to another cluster (rule L18)."""
+    return ProblemError(
+        "topic_moved",
+        f"topic {topic} was handed over to cluster {handed_over.cluster_id} at {', '.join(handed_over.bootstrap)}",
+        data={
+            "topic": topic,
+            "cluster_id": handed_over.cluster_id,
+            "bootstrap": list(handed_over.bootstrap),
+        },
     )
 
 

@@ -78,6 +78,8 @@ class FetchSpec:
     max_wait_seconds: float = 0.5
     committed: bool = False
     """Whether the caller reads only records of committed transactions, up to the last stable offset."""
+    raw: bool = False
+    """Whether the caller copies the log, and needs the comparison of leader epochs that followers use."""
 
 
 @dataclass(frozen=True, slots=True)

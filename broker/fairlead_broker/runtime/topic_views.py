@@ -27,7 +27,14 @@ from fairlead_broker.registry.metadata import (
     PartitionChange,
     TopicChange,
 )
-from fairlead_broker.registry.records import PartitionRecord, TopicRecord, TopicState
+from fairlead_broker.registry.records import (
+    Era,
+    HandedOver,
+    MirrorOf,
+    PartitionRecord,
+    TopicRecord,
+    TopicState,
+)
 from fairlead_broker.runtime import refusals
 
 
@@ -43,6 +50,12 @@ class TopicView:
     config: TopicConfig
     config_entries: Mapping[str, ConfigEntry]
     partitions: Mapping[PartitionIndex, PartitionRecord]
+    mirror: MirrorOf | None = None
+    """Origin of a topic that a link writes; None for a topic that accepts records."""
+    eras: tuple[Era, ...] = ()
+    """Promotions of the topic in all clusters, oldest first."""
+    handed_over: HandedOver | None = None
+    """Cluster that accepts the topic's records instead of this cluster; None for most topics."""
 
 
 class TopicViews:
@@ -158,6 +171,9 @@ class TopicViews:
             config=config,
             config_entries=MappingProxyType(entries),
             partitions=MappingProxyType(partitions),
+            mirror=record.mirror,
+            eras=record.eras or (),
+            handed_over=record.handed_over,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -25,6 +25,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.calls import CallParts, build_calls
 from fairlead_broker.wiring.engine import Engine, build_engine
+from fairlead_broker.wiring.links import LinkParts, build_links
 from fairlead_broker.wiring.replicas import ReplicaParts, build_peers, build_replicas
 from fairlead_broker.wiring.security import SecurityParts, build_security
 from fairlead_broker.wiring.upkeep import UpkeepParts, build_upkeep, spawn_tasks
@@ -134,6 +135,7 @@ async def _opened(
     calls = build_calls(engine, entry, parts)
     security = build_security(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
+    links = build_links(engine, entry, parts, calls)
     config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
     _watch(engine, parts, calls, release)
     entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))
@@ -149,8 +151,10 @@ async def _opened(
     # cluster.
     await calls.controllership.begin()
     spawn_tasks(engine, entry, parts, calls, upkeep, config_follower, security.audit_queue)
-    close = partial(_close, engine, cluster, peers, parts, calls, upkeep, rounds)
-    return _assembled(engine, entry, parts, calls, security, upkeep, state, release, close)
+    links.spawn(engine)
+    close = partial(_close, engine, cluster, peers, parts, calls, upkeep, links, rounds)
+    build = partial(Broker, state=state, release=release, close=close)
+    return _assembled(engine, entry, parts, calls, links, security, upkeep, build)
 
 
 def _assembled(
@@ -158,18 +162,15 @@ def _assembled(
     entry: Entry,
     parts: ReplicaParts,
     calls: CallParts,
+    links: LinkParts,
     security: SecurityParts,
     upkeep: UpkeepParts,
-    state: BrokerState,
-    release: str,
-    close: Callable[[bool], Awaitable[None]],
+    build: Callable[..., Broker],
 ) -> Broker:
-    return Broker(
+    return build(
         settings=engine.settings,
-        release=release,
         telemetry=engine.telemetry,
         clock=engine.clock,
-        state=state,
         log=engine.log,
         supervisor=engine.supervisor,
         disk=engine.disk,
@@ -195,6 +196,7 @@ def _assembled(
         operations=calls.operations,
         topic_admin=calls.topic_admin,
         config_admin=calls.config_admin,
+        links=links.links,
         security=security.view,
         audit=security.audit,
         reads=security.reads,
@@ -211,8 +213,8 @@ def _assembled(
         damage_acceptance=calls.damage_acceptance,
         upkeep=upkeep.upkeep,
         scrub=upkeep.scrub,
-        retention=upkeep.retention, close=close,
-    )  # fmt: skip
+        retention=upkeep.retention,
+    )
 
 
 def _watch(engine: Engine, parts: ReplicaParts, calls: CallParts, release: str) -> None:
@@ -258,6 +260,7 @@ async def _close(
     parts: ReplicaParts,
     calls: CallParts,
     upkeep: UpkeepParts,
+    links: LinkParts,
     rounds: asyncio.Task[None],
     clean: bool,
 ) -> None:
@@ -271,6 +274,7 @@ async def _close(
         with suppress(LogError):
             await engine.disk.run(cluster.directory.health.reserve.release)
     calls.groups.close()
+    await links.stop()
     await parts.replicas.close_all()
     rounds.cancel()
     await asyncio.wait([rounds])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import partial
 
-from fairlead_api.identifiers import TopicId
+from fairlead_api.identifiers import ProducerId, TopicId
 from fairlead_broker.controlling.configs import ConfigAdmin
 from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.linking.link_admin import LINK_LEVEL
 from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.group_store import GroupStore
 from fairlead_broker.coordination.producer_registry import ProducerRegistry
 from fairlead_broker.coordination.transaction_store import TransactionStore
+from fairlead_broker.links.producer_ranges import first_producer_id
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.groups.lag_meters import GroupLagMeters
 from fairlead_broker.runtime.groups.meters import GroupMeters
@@ -69,7 +72,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
     )
     watch_controller(engine.telemetry, controllership)
     groups = build_groups(engine, entry, parts)
-    registry = ProducerRegistry(entry.coordination, metadata.keys, clock)
+    registry = ProducerRegistry(entry.coordination, metadata.keys, clock, partial(first_id_of, entry))
     return CallParts(
         controllership=controllership,
         operations=ClusterOperations(entry.coordination, entry.mirror, controllership),
@@ -113,6 +116,15 @@ def feature_level_of(entry: Entry) -> int:
     """Return the feature level of the cluster, as last seen."""
     found = entry.mirror.metadata.cluster
     return entry.cluster.feature_level if found is None else found.value.feature_level
+
+
+def first_id_of(entry: Entry) -> ProducerId:
+    """Return the first producer id of the cluster's range; 0 below the feature level of links."""
+    return (
+        first_producer_id(entry.cluster.cluster_id)
+        if feature_level_of(entry) >= LINK_LEVEL
+        else ProducerId(0)
+    )
 
 
 def build_transactions(

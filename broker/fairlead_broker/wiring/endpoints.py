@@ -11,6 +11,7 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.server.admin.cluster import ClusterCalls
 from fairlead_broker.server.admin.configs import ConfigCalls
 from fairlead_broker.server.admin.groups import GroupCalls
+from fairlead_broker.server.admin.links import LinkCalls
 from fairlead_broker.server.admin.operations import OperationCalls
 from fairlead_broker.server.admin.pages import DocsPageCalls, OpenApiCalls, ProblemPageCalls
 from fairlead_broker.server.admin.producers import ProducerCalls
@@ -64,7 +65,7 @@ def build_endpoints(broker: Broker) -> Endpoints:
     """Build one endpoint for each route of the route table."""
     forwarding = Forwarding(broker, broker.telemetry.metric("fairlead_forwarded_requests_total"))
     records = _record_endpoints(broker, forwarding)
-    admin = _admin_endpoints(broker)
+    admin = _admin_endpoints(broker, forwarding)
     missing = DATA_ROUTES.keys() ^ (records.keys() | admin.keys())
     assert not missing, f"routes without endpoint or endpoints without route: {sorted(missing)}"
     for name in admin.keys() - ANSWERED_ANYWHERE:
@@ -97,12 +98,13 @@ def _record_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpo
     }
 
 
-def _admin_endpoints(broker: Broker) -> dict[str, Endpoint]:
+def _admin_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpoint]:
     return {
         **TopicCalls(broker).endpoints(),
         **ClusterCalls(broker).endpoints(),
         **ConfigCalls(broker).endpoints(),
         **OperationCalls(broker).endpoints(),
+        **LinkCalls(broker, forwarding).endpoints(),
         **ProducerCalls(broker).endpoints(),
         **SecurityCalls(broker).endpoints(),
         **QuotaCalls(broker).endpoints(),

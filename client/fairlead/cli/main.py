@@ -75,6 +75,7 @@ COMMANDS = {
     "user": "Create users with a token and ACLs, list and delete them.",
     "acl": "Allow and deny operations, and explain decisions.",
     "quota": "Limit what callers may use.",
+    "link": "Mirror topics of another cluster.",
     "security": "Show and change the security mode.",
     "whoami": "Show the principal of your token, and the security mode of the cluster.",
     "bench": "Measure producing, consuming and latency on a topic.",

@@ -318,3 +318,43 @@ class PeerRefusedError(FixError, code="peer_refused"):
 
 class StaleBrokerEpochError(FencedError, code="stale_broker_epoch"):
     """A call between brokers came from an earlier run of the calling broker."""
+
+
+class InvalidLinkError(FixError, code="invalid_link"):
+    """The link is invalid."""
+
+
+class LinkNotFoundError(FixError, code="link_not_found"):
+    """The link does not exist."""
+
+
+class LinkExistsError(FixError, code="link_exists"):
+    """The link exists with a different specification."""
+
+
+class LinkInUseError(FixError, code="link_in_use"):
+    """The link has mirrors."""
+
+
+class LinkSourceUnreachableError(RetryError, code="link_source_unreachable"):
+    """The source of the link does not answer."""
+
+
+class LinkSourceChangedError(FixError, code="link_source_changed"):
+    """Another cluster answers at the address of the source."""
+
+
+class TopicIsMirrorError(FixError, code="topic_is_mirror"):
+    """The topic is a mirror."""
+
+
+class TopicMovedError(FixError, code="topic_moved"):
+    """The topic has moved to another cluster."""
+
+
+class NotHandedOverError(FixError, code="not_handed_over"):
+    """The topic is not handed over."""
+
+
+class HistoriesDivergedError(FixError, code="histories_diverged"):
+    """The topic and its copy have different histories."""

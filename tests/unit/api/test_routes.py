@@ -25,6 +25,18 @@ CALLS = {
     "GET /v1/quotas",
     "PUT /v1/quotas/{subject}",
     "DELETE /v1/quotas/{subject}",
+    "POST /v1/links",
+    "GET /v1/links",
+    "GET /v1/links/{link}",
+    "DELETE /v1/links/{link}",
+    "POST /v1/links/{link}:pause",
+    "POST /v1/links/{link}:resume",
+    "GET /v1/links/{link}/topics",
+    "POST /v1/links/{link}:promote",
+    "POST /v1/links/{link}:take-back",
+    "POST /v1/links/{link}:adopt",
+    "POST /v1/topics/{topic}:hand-over",
+    "POST /v1/topics/{topic}:take-back",
     "GET /v1/versions",
     "GET /v1/cluster",
     "GET /v1/brokers",
@@ -95,6 +107,7 @@ CALLS = {
 WITHOUT_BODY = {
     "clean_partition",
     "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
+    "pause_link", "resume_link", "take_back_topic",
 }  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
 
@@ -153,15 +166,17 @@ NEEDS = {
     "self, delete producer (each in the request)": "delete_transaction",
     "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",
-    "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config",
-    "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart",
+    "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config list_links "
+    "describe_link link_topics",
+    "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
+    "create_link delete_link pause_link resume_link promote_link take_back_link adopt_link",
     "alter cluster, alter security (each in the request)": "alter_cluster_config",
     "delete cluster": "unregister_broker",
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",
     "alter cluster, delete topic": "accept_damage",
     "describe topic": "describe_topic describe_partition partition_offsets partition_transactions partition_cleaning",
-    "alter topic": "alter_topic clean_partition",
+    "alter topic": "alter_topic clean_partition hand_over_topic take_back_topic",
     "delete topic": "delete_topic delete_records",
     "read topic": "digest_partition fetch_partition tail_topic",
     "write topic, create topic (each in the request)": "produce_topic produce_partition",

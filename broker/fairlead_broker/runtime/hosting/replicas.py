@@ -11,14 +11,14 @@ because comparing, opening and closing share one table of replicas and of the ta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
-from fairlead_api.identifiers import LeaderEpoch, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId, TopicIdPartition
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.log import LogDirectory, LogError, PartitionLog, StaleLeaderEpoch
@@ -214,6 +214,40 @@ class Replicas:
             return False
         else:
             return True
+        finally:
+            self._giving_up.discard(key)
+            self._look_at(key.topic_id)
+
+    async def cut(
+        self,
+        key: TopicIdPartition,
+        offset: Offset,
+        raise_epoch: Callable[[], Awaitable[None]],
+        *,
+        keeps_tail: bool,
+    ) -> None:
+        """Cut the log of a mirror that this broker leads, and lead it again in the epoch of `raise_epoch` (rule L13).
+
+        Followers compare their logs with a leader when its epoch begins, so no epoch has both the long and the cut log.
+        `keeps_tail`: whether the records that are cut are first written to a file. Raises `LogError`, after which the
+        replica leads again with its previous log.
+        """
+        hosted = self._find(key)
+        if hosted is None:
+            return
+        self._giving_up.add(key)
+        try:
+            role = hosted.role
+            await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            if self._find(key) is hosted:
+                if keeps_tail and (
+                    path := await self._opening.run(self._directory.keep_tail, key, hosted.log, offset)
+                ):
+                    self._log.warning(
+                        "records kept in a file", partition=str(key), offset=offset, path=str(path)
+                    )
+                await self._opening.run(hosted.log.truncate_to, offset)
+                await raise_epoch()
         finally:
             self._giving_up.discard(key)
             self._look_at(key.topic_id)
@@ -421,6 +455,8 @@ class Replicas:
                 hosted.led.record_changed(record.value, record.mod_revision)
             if hosted.followed is not None:
                 hosted.followed.record_changed(record)
+        if hosted.led is not None:
+            hosted.led.topic_changed(view.mirror, view.handed_over)
         role = hosted.role
         if role is None or role.config == view.config:
             return []

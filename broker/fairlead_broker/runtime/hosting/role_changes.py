@@ -72,6 +72,7 @@ class RoleChanges:
         leader = self._machine(hosted, view, record)
         meters = self._meters.topic(view.name)
         partition = hosted.led = LeaderReplica(view.name, key, view.config, log, leader, self._shared, meters)
+        partition.topic_changed(view.mirror, view.handed_over)
         partition.start_leading()
         hosted.task = self._supervisor.spawn(partition.run(failed), f"partition {view.name}-{key.partition}")
         # The sync rounds no longer track the previous role, so the log's unsynced records are passed to them again.

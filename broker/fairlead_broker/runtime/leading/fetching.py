@@ -350,7 +350,7 @@ class Fetching:
         for fetch in spec.partitions:
             try:
                 room = math.inf if first and not crowded else budget
-                reading = self._begin(fetch, budget, room, committed=spec.committed)
+                reading = self._begin(fetch, budget, room, spec)
                 on_loop -= reading.read_cached(on_loop)
             except ProblemError as problem:
                 readings.append(problem)
@@ -374,11 +374,13 @@ class Fetching:
             raise refusals.overloaded(waiting)
         return answers
 
-    def _begin(self, fetch: PartitionFetch, budget: int, room: float, *, committed: bool) -> _Reading:
+    def _begin(self, fetch: PartitionFetch, budget: int, room: float, spec: FetchSpec) -> _Reading:
         partition = self._find(fetch.topic_id, fetch.partition)
+        if spec.raw:
+            partition.check_copy(fetch.offset, fetch.last_epoch)
         partition.check_fetch(fetch.offset, fetch.leader_epoch, fetch.last_epoch)
         wanted = min(fetch.bytes_max, budget)
-        return _Reading(partition, fetch.offset, wanted, room, self._pool, committed=committed)
+        return _Reading(partition, fetch.offset, wanted, room, self._pool, committed=spec.committed)
 
 
 def _limit(spec: FetchSpec, answer: FetchResult | ProblemError) -> Offset | None:

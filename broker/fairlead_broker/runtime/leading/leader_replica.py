@@ -33,11 +33,12 @@ from fairlead_api.identifiers import (
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
 from fairlead_broker.log.segments.segments import Segment
-from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.registry.records import HandedOver, MirrorOf, PartitionRecord
 from fairlead_broker.replication import LeaderMachine
 from fairlead_broker.replication.divergence import EpochEnd, divergence, end_before
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.sync_rounds import ReplicaSync
+from fairlead_broker.runtime.leading.copy_report import CopyReport
 from fairlead_broker.runtime.leading.leadership import Leadership
 from fairlead_broker.runtime.leading.long_poll import LongPoll
 from fairlead_broker.runtime.leading.producer_order import (
@@ -112,6 +113,12 @@ class LeaderReplica:
             self._work.set,
             log.end_offset,
         )
+        self.mirror: MirrorOf | None = None
+        """Origin of the records of a mirror; None for a partition that accepts records."""
+        self.copying = CopyReport()
+        """Progress of a mirror's partition, which the link's fetches report."""
+        self._handed_over: HandedOver | None = None
+        self._is_appending = False
         self._stable_limit = Offset(0)
         """Last stable offset in the latest notification to long polls of readers of committed records."""
         self._use(config)
@@ -198,10 +205,32 @@ class LeaderReplica:
         """Number of queued batches that wait for an earlier batch of their producer."""
         return self._order.held_count
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether the partition was handed over, and neither a batch nor a marker can move its end any more (L18)."""
+        return (
+            self._handed_over is not None
+            and not self._is_appending
+            and not self.queued_batches
+            and not self.has_open_transactions
+            and self._leader.high_watermark == self.log_end_offset
+        )
+
     # -- appending
 
     def check_writable(self, acks: Acks) -> None:
         """Raise the refusal of a batch that cannot be appended, before memory or time is spent on it."""
+        self.check_not_mirror()
+        if self._handed_over is not None:
+            raise refusals.topic_moved(self.topic, self._handed_over)
+        self._check_appendable(acks)
+
+    def check_not_mirror(self) -> None:
+        """Raise `topic_is_mirror` for a partition that only a link may change."""
+        if self.mirror is not None:
+            raise refusals.topic_is_mirror(self.topic, self.mirror.link)
+
+    def _check_appendable(self, acks: Acks) -> None:
         if self._refusal is not None:
             raise self._refusal(SideEffect.NONE)
         self.leadership.check_writable(acks)
@@ -232,7 +261,8 @@ class LeaderReplica:
 
         Raises the problem of an append that failed or took too long; the call may be repeated.
         """
-        self.check_writable(Acks.ALL)
+        self.check_not_mirror()
+        self._check_appendable(Acks.ALL)
         call = PendingProduce(1)
         append = pending_end(call, end)
         call.appends.append((self.leadership, append))
@@ -276,6 +306,7 @@ class LeaderReplica:
         nbytes = sum(append.nbytes for append in group)
         stamped = self._stamp(group, self._order.append_time_us())
         alone = self._counts_synced and nbytes <= SYNCED_ALONE_BYTES_MAX and rounds.claim()
+        self._is_appending = True
         try:
             synced = await self._shared.pool.submit(self._append_on_disk, stamped, alone)
         except LogError as error:
@@ -288,6 +319,7 @@ class LeaderReplica:
         else:
             self._appended(group, nbytes, synced)
         finally:
+            self._is_appending = False
             if alone:
                 rounds.release()
 
@@ -316,6 +348,19 @@ class LeaderReplica:
             self.synced(synced)
         else:
             self.sync.appended(nbytes, records, counts_synced=self._counts_synced)
+
+    def copied(self, batches: int, nbytes: int) -> None:
+        """Take over the log's new end after batches of another cluster were appended to it.
+
+        A mirror has no other appends, so the log has not changed since.
+        """
+        end_offset, before = self.log.end_offset, self._leader.end_offset
+        records = end_offset - before
+        self._order.copied(self.log.producers.state, end_offset)
+        self._meters.appended(batches, records, nbytes)
+        self._shared.rounds.appended_bytes += nbytes
+        self.leadership.appended(end_offset)
+        self.sync.appended(nbytes, records, counts_synced=self._counts_synced)
 
     def _stamp(self, group: list[PendingAppend], append_time_us: TimestampUs) -> list[StampedBatch]:
         offset = self._leader.end_offset
@@ -386,7 +431,7 @@ class LeaderReplica:
         For a partition with a single replica, the offsets determine the high watermark.
         """
         self._order.committed(self._leader.readable_limit)
-        if self._order.has_open:
+        if self._order.has_open and self.mirror is None:
             self._shared.looks.took_leadership(self)
         if self._leader.begins_with_batch:
             # Batches that producers send from now on follow in the same write.
@@ -493,6 +538,17 @@ class LeaderReplica:
         if offset < self.log_start_offset:
             raise refusals.offset_expired(topic, index, offset, self.log_start_offset)
 
+    def check_copy(self, offset: Offset, last_epoch: LeaderEpoch | None) -> None:
+        """Raise `log_truncated` unless a copy that ends at an offset, with this last leader epoch, is a prefix.
+
+        The problem names the last leader epoch that both logs may have, and the end of its records in this log.
+        """
+        if last_epoch is not None and last_epoch > self.leader_epoch:
+            raise refusals.wrong_leader_epoch(self.topic, self.index, last_epoch, self.leader_epoch)
+        parted = self.divergence(last_epoch, offset) if offset > self.log_start_offset else None
+        if parted is not None:
+            raise refusals.log_truncated(self.topic, self.index, parted.epoch, parted.end_offset)
+
     def _check_lineage(self, offset: Offset, last_epoch: LeaderEpoch) -> None:
         if last_epoch > self.leader_epoch:
             raise refusals.wrong_leader_epoch(self.topic, self.index, last_epoch, self.leader_epoch)
@@ -570,6 +626,12 @@ class LeaderReplica:
         return refusals.from_log(error, self.topic, self.index, writing=False)
 
     # -- changes by other components
+
+    def topic_changed(self, mirror: MirrorOf | None, handed_over: HandedOver | None) -> None:
+        """Apply the topic's role in a link. Transactions that a promoted mirror has left open are ended."""
+        was_mirror, self.mirror, self._handed_over = self.mirror is not None, mirror, handed_over
+        if was_mirror and mirror is None and self._order.has_open:
+            self._shared.looks.took_leadership(self)
 
     def change_config(self, config: TopicConfig) -> None:
         """Apply a changed topic configuration from the next batch on. The log is updated separately, in a pool."""

@@ -7,7 +7,8 @@ decides, the partition appends, and the shell passes the outcome of the append b
 
 A batch in the queue is a `PendingAppend`, and the call that sent the batch is a `PendingProduce` with one future and
 one timer for all partitions. The partition settles each batch, and the last settled batch wakes the call. A task or a
-future for each partition would cost more than the append.
+future for each partition would cost more than the append. The code is in one file because the order and the calls share
+the batches.
 """
 
 from __future__ import annotations
@@ -442,6 +443,13 @@ class ProducerOrder:
         for follower, original in followers:
             last_offset = Offset(original.next_offset - 1)
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
+
+    def copied(self, state: ProducerState, end_offset: Offset) -> None:
+        """Take over the transactions of a log to which batches of another cluster were appended."""
+        self._end_offset = end_offset
+        if state.transactions or self._machine.transactions:
+            self._machine = PartitionProducers(state.copy())
+            self._machine.transactions.committed(self._high_watermark)
 
     def failed(self, problem: ProblemError) -> None:
         """Notify the state machine that the append of a group failed or has an unknown outcome."""

@@ -47,6 +47,7 @@ class RecordsDeletion:
         The offset None stands for the high watermark. An offset below the log start has no effect. Raises the problems
         of `Broker.delete_records`.
         """
+        partition.check_not_mirror()
         high_watermark = partition.high_watermark
         wanted = high_watermark if offset is None else offset
         if wanted > high_watermark:

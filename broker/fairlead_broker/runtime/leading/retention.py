@@ -102,6 +102,8 @@ class Retention:
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
         """Choose the expired segments of a partition and advance the log start that clients see."""
+        if partition.mirror is not None:
+            return None  # The log start of a mirror is that of its source (rule L16).
         log, now_us = partition.log, self._clock.now_us()
         try:
             with contained(self._log, "retention", partition.key):

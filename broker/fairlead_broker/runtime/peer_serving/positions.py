@@ -25,7 +25,12 @@ from fairlead_api.identifiers import (
 from fairlead_api.problems import ProblemError
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.peers.peers import POSITIONS_SECONDS_MAX, Peers, PeerUnavailable
-from fairlead_broker.peers.positions import PositionAsked, PositionFound, PositionsRequest
+from fairlead_broker.peers.positions import (
+    MirrorProgress,
+    PositionAsked,
+    PositionFound,
+    PositionsRequest,
+)
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
@@ -229,6 +234,7 @@ class Positions:
                 append_time_us = await self._append_time(partition, max(offset, log_start), high_watermark)
         except ProblemError as problem:
             return _refused(asked, problem)
+        begun = partition.log.epoch_before(high_watermark) if asked.with_end else None
         return PositionFound(
             topic_id=asked.topic_id,
             partition=asked.partition,
@@ -237,6 +243,9 @@ class Positions:
             last_stable_offset=stable if stable < high_watermark else None,
             append_time_us=append_time_us,
             found_offset=found_offset,
+            last_epoch=None if begun is None else begun.epoch,
+            is_drained=asked.with_end and partition.is_drained,
+            mirror=_mirrored(partition) if asked.with_end else None,
         )
 
     async def _since(
@@ -304,3 +313,9 @@ async def look_up(
     if found is None or found[0] >= limit:
         return None, None
     return found
+
+
+def _mirrored(partition: LeaderReplica) -> MirrorProgress | None:
+    if partition.mirror is None:
+        return None
+    return partition.copying.progress(asyncio.get_running_loop().time())

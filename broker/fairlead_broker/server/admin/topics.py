@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from fairlead_api.access_needs import Kind, Operation
-from fairlead_api.bodies.metadata import Page, TopicDescription
+from fairlead_api.bodies.metadata import Page, TopicDescription, TopicEra, TopicHandOver, TopicMirror
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.problems import ProblemError
@@ -97,4 +97,27 @@ def described(view: TopicView) -> TopicDescription:
         partitions=view.partition_count,
         replication_factor=view.replication_factor,
         config=dict(view.config_entries),
+        mirror=_mirror_of(view),
+        eras=[TopicEra(epoch=each.epoch, cluster_id=each.cluster_id) for each in view.eras],
+        handed_over=_handed_over(view),
     )
+
+
+def _mirror_of(view: TopicView) -> TopicMirror | None:
+    mirror = view.mirror
+    if mirror is None:
+        return None
+    return TopicMirror(
+        link=mirror.link,
+        source_cluster_id=mirror.source_cluster_id,
+        source_topic=mirror.source_name,
+        state=mirror.state.value,
+        lineage=list(mirror.lineage),
+    )
+
+
+def _handed_over(view: TopicView) -> TopicHandOver | None:
+    found = view.handed_over
+    if found is None:
+        return None
+    return TopicHandOver(cluster_id=found.cluster_id, bootstrap=list(found.bootstrap))

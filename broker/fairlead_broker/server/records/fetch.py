@@ -18,6 +18,7 @@ from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.json_records import Encoding
 from fairlead_api.bodies.media_types import ARROW_STREAM, BATCHES, FRAMES
 from fairlead_api.bodies.requests import (
+    RAW,
     READ_COMMITTED,
     FetchRequest,
     PartitionFetchRequest,
@@ -167,6 +168,7 @@ class FetchCalls:
             max_bytes=request.max_bytes,
             max_wait_seconds=request.max_wait_ms / 1000,
             committed=request.isolation == READ_COMMITTED,
+            raw=request.isolation == RAW,
         )
         with (
             DisconnectWatch(call.receive) as watch,

@@ -20,11 +20,12 @@ import msgspec
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.frames import Frame, encode_frame, iterate_frames
 from fairlead_api.bodies.requests import (
+    RAW,
     READ_COMMITTED,
     FetchFrameMeta,
+    FetchIsolation,
     FetchProblemMeta,
     FetchRequest,
-    Isolation,
     PartitionFetchRequest,
 )
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId
@@ -148,7 +149,7 @@ class FetchRouting:
         min_bytes: int,
         max_bytes: int,
         held: HeldAnswer,
-        isolation: Isolation,
+        isolation: FetchIsolation,
     ) -> Answers:
         """Return this broker's answers for the partitions that it leads."""
         if not wanted:
@@ -159,6 +160,7 @@ class FetchRouting:
             max_bytes=max_bytes,
             max_wait_seconds=wait_ms / 1000,
             committed=isolation == READ_COMMITTED,
+            raw=isolation == RAW,
         )
         try:
             results: Sequence[FetchResult | ProblemError] = await self._broker.fetching.fetch(spec, held)
@@ -177,7 +179,7 @@ class FetchRouting:
         wait_ms: int,
         min_bytes: int,
         max_bytes: int,
-        isolation: Isolation,
+        isolation: FetchIsolation,
     ) -> Answers:
         """Return the answers from another broker for the partitions that it leads."""
         request = FetchRequest(

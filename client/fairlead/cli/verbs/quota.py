@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 import typer
@@ -11,14 +10,10 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, run
+from fairlead.cli.sizes import parse_size
 from fairlead_api.bodies.quotas import ChangedQuota, QuotaDescription
 from fairlead_api.quota_limits import TOPICS, Limit
 
-_SIZE: Final = re.compile(r"(\d+)(|[KMGT]iB|[kMGT]B|B)")
-_UNITS: Final = {
-    "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 1 << 10, "MiB": 1 << 20,
-    "GiB": 1 << 30, "TiB": 1 << 40,
-}  # fmt: skip
 _ORDER: Final = tuple(Limit)
 
 Subject = Annotated[
@@ -68,8 +63,8 @@ def set_quota(
     Example: fairlead quota set 'user:shop.*' --shared --produce 50MiB
     """
     given = {
-        Limit.PRODUCE_BYTES: _bytes(produce),
-        Limit.FETCH_BYTES: _bytes(fetch),
+        Limit.PRODUCE_BYTES: parse_size(produce),
+        Limit.FETCH_BYTES: parse_size(fetch),
         Limit.REQUESTS: requests,
         Limit.CONCURRENT_REQUESTS: concurrent,
         Limit.PARTITIONS: partitions,
@@ -150,16 +145,6 @@ def remove(
     applied = run(work())
     late = "" if applied else "; not every broker has applied the change yet"
     print_done(f"removed {subject}{late}", {"subject": subject, "applied_everywhere": applied}, output)
-
-
-def _bytes(text: str | None) -> int | None:
-    """Return a number of bytes; end the command if the text is not a size."""
-    if text is None:
-        return None
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        fail_usage(f"{text!r} is not a size, such as 500000, 100kB or 10MiB")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def _text(quota: QuotaDescription) -> str:

@@ -27,6 +27,7 @@ def test_every_route_is_found(entry) -> None:
         "acl": "0123456789abcdef",
         "subject": "user:ann",
         "transaction": "17.4",
+        "link": "east",
     }
     found, parameters = TABLE.find(entry.method, entry.path.format(**values))
 

@@ -1,0 +1,260 @@
+"""Periodic work of the controller on links: creation of mirrors, changes that follow the source, and promotions.
+
+Every broker runs the keeper; only the broker with the term works. What the keeper learns about the sources is state of
+this process, which calls about links show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import structlog
+
+from fairlead_api.bodies.metadata import Page, TopicDescription
+from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
+from fairlead_api.configuration import (
+    ISR_MODE,
+    QUORUM_WRITE_KEY,
+    REPLICATION_MODE_KEY,
+    ConfigInput,
+    ConfigSource,
+)
+from fairlead_api.identifiers import LeaderEpoch, TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.linking.link_admin import LinkAdmin
+from fairlead_broker.controlling.linking.promotions import CopyGroups, Promotions
+from fairlead_broker.controlling.topic_completion import HeldTerm
+from fairlead_broker.controlling.topics import TopicAdmin
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
+from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopic, blocked, is_chosen
+from fairlead_broker.registry.link_records import LinkRecord, LinkState
+from fairlead_broker.registry.metadata import LinkChange, TopicChange
+from fairlead_broker.registry.records import (
+    Era,
+    MirrorOf,
+    MirrorState,
+    config_texts,
+)
+from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
+from fairlead_broker.sources.sources import Sources
+
+SURVEY_SECONDS: Final = 10.0
+"""Seconds between two lists of the topics of a source."""
+TICK_SECONDS: Final = 1.0
+PROMOTION_SECONDS: Final = 0.05
+"""Seconds between two looks at a promotion that waits, during which no cluster accepts the topic's records."""
+PAGE_LIMIT: Final = 1000
+MIN_ISR: Final = "min.insync.replicas"
+
+_log = structlog.get_logger("fairlead.links")
+
+
+@dataclass(slots=True)
+class LinkView:
+    """What the controller knows about the source of one link."""
+
+    problem: str | None = None
+    """Reason for which the source could not be surveyed; None after a survey that succeeded."""
+    blocked: dict[str, tuple[TopicId, str]] = field(default_factory=dict)
+    """Topic id and reason of each topic of the source that cannot be mirrored, by its name in the source."""
+    surveyed_at: float = float("-inf")
+
+
+class LinkKeeper:
+    """Keeper of all links."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        term: HeldTerm,
+        topics: TopicAdmin,
+        admin: LinkAdmin,
+        promotions: Promotions,
+        sources: Sources,
+        copy_groups: CopyGroups,
+        clock: Clock,
+    ) -> None:
+        self._metadata = mirror.metadata
+        self._term = term
+        self._topics = topics
+        self._admin = admin
+        self._promotions = promotions
+        self._sources = sources
+        self._copy_groups = copy_groups
+        self._clock = clock
+        self._views: dict[str, LinkView] = {}
+        self._wake = asyncio.Event()
+        mirror.subscribe(self._changed)
+
+    def view(self, link: str) -> LinkView:
+        """Return what the controller knows about the source of a link."""
+        return self._views.get(link) or LinkView()
+
+    async def run(self) -> None:
+        """Work on all links until cancelled."""
+        while True:
+            self._wake.clear()
+            waits = False
+            if self._term() is None:
+                self._views.clear()
+            else:
+                waits = await self._round()
+            try:
+                async with asyncio.timeout(PROMOTION_SECONDS if waits else TICK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _changed(self, update: MirrorUpdate) -> None:
+        if any(isinstance(each, LinkChange | TopicChange) for each in update.changes):
+            self._wake.set()
+
+    async def _round(self) -> bool:
+        """Work on every link once; return whether a promotion waits."""
+        waits = False
+        for link in self._views.keys() - self._metadata.links.keys():
+            del self._views[link]
+        for link, record in list(self._metadata.links.items()):
+            view = self._views.setdefault(link, LinkView())
+            try:
+                waits |= await self._promote(link, record.value)
+                now = self._clock.monotonic()
+                if record.value.state is LinkState.RUNNING and now - view.surveyed_at >= SURVEY_SECONDS:
+                    view.surveyed_at = now
+                    await self._survey(link, record.value, view)
+                    await self._copy_groups(link)
+                    view.problem = None
+            except CoordinationClosed:
+                raise
+            except (SourceUnreachable, ProblemError, CoordinationError) as error:
+                reason = error.detail if isinstance(error, ProblemError) else str(error)
+                if view.problem is None:
+                    _log.warning("link waits for its source", link=link, reason=reason)
+                view.problem = reason
+        return waits
+
+    async def _promote(self, link: str, record: LinkRecord) -> bool:
+        waits = False
+        for name, topic in self._admin.mirrors(link).items():
+            assert topic.value.mirror is not None, "mirrors have an origin"
+            if topic.value.mirror.state is not MirrorState.MIRRORING:
+                source = partial(self._sources.checked, link, record)
+                async with self._admin.switching:
+                    waits |= await self._promotions.advance(name, source, self._copy_groups)
+        return waits
+
+    # -- the topics of a source
+
+    async def _survey(self, link: str, record: LinkRecord, view: LinkView) -> None:
+        source = await self._sources.checked(link, record)
+        described = await _topics_of(source)
+        view.blocked = {}
+        for topic in described:
+            name = record.prefix + topic.name
+            local = self._local(link)
+            if TopicId(topic.topic_id) in local.mirrored:
+                try:
+                    await self._follow(name, topic, record)
+                except ProblemError as problem:
+                    _log.warning("mirror does not follow its source", topic=name, reason=problem.detail)
+                continue
+            if not is_chosen(record.topics, topic.name) or topic.state != "ready":
+                continue
+            lineage = topic.mirror.lineage if topic.mirror is not None else []
+            reason = blocked(SourceTopic(topic.name, TopicId(topic.topic_id), lineage), name, local)
+            detail: str | None = None if reason is None else str(reason)
+            if reason is None:
+                try:
+                    await self._create(link, name, topic, record)
+                except ProblemError as problem:
+                    detail = f"{BlockReason.REFUSED}: {problem.code}: {problem.detail}"
+            if detail is not None:
+                view.blocked[topic.name] = (TopicId(topic.topic_id), detail)
+
+    def _local(self, link: str) -> LocalTopics:
+        cluster = self._metadata.cluster
+        assert cluster is not None, "a running broker knows its cluster"
+        topics = self._metadata.topics
+        return LocalTopics(
+            cluster_id=cluster.value.cluster_id,
+            ids={name: topic.value.topic_id for name, topic in topics.items()},
+            promoted={
+                topic.value.topic_id
+                for topic in topics.values()
+                if any(era.cluster_id == cluster.value.cluster_id for era in topic.value.eras or ())
+            },
+            mirrored={topic.value.topic_id for topic in self._admin.mirrors(link).values()},
+            deleted=self._metadata.deleted_topics.keys(),
+        )
+
+    async def _create(self, link: str, name: str, topic: TopicDescription, record: LinkRecord) -> None:
+        lineage = topic.mirror.lineage if topic.mirror is not None else []
+        mirror = MirrorOf(
+            link=link,
+            source_cluster_id=record.source.cluster_id,
+            source_name=topic.name,
+            state=MirrorState.MIRRORING,
+            lineage=(*lineage, record.source.cluster_id),
+            since_us=self._clock.now_us(),
+        )
+        request = CreateTopicRequest(
+            name=name,
+            partitions=topic.partitions,
+            replication_factor=record.replication_factor,
+            config={**_config_of(topic, record, record.replication_factor or topic.replication_factor)},
+        )
+        created = await self._topics.create_mirror(request, TopicId(topic.topic_id), mirror, _eras(topic))
+        _log.info("mirror created", link=link, topic=name, topic_id=created.topic_id)
+
+    async def _follow(self, name: str, topic: TopicDescription, record: LinkRecord) -> None:
+        """Change a mirror as its source was changed: partitions, configuration, promotions of the source."""
+        found = self._metadata.topics.get(name)
+        if found is None or found.value.topic_id != topic.topic_id:
+            return
+        own = found.value
+        config = _config_of(topic, record, own.replication_factor)
+        before = config_texts(own.config)
+        patch: dict[str, ConfigInput] = dict.fromkeys(before.keys() - config.keys())
+        patch.update({key: value for key, value in config.items() if before.get(key) != value})
+        partitions = topic.partitions if topic.partitions > own.partitions else None
+        if patch or partitions:
+            await self._topics.alter(name, AlterTopicRequest(partitions=partitions, config=patch))
+        if (own.eras or ()) != _eras(topic):
+            await self._admin.set_eras(name, _eras(topic))
+
+
+async def _topics_of(source: SourceCluster) -> list[TopicDescription]:
+    topics: list[TopicDescription] = []
+    after: str | None = None
+    while True:
+        query: dict[str, str | int] = {"limit": PAGE_LIMIT}
+        if after is not None:
+            query["after"] = after
+        page = await source.get("/v1/topics", Page[TopicDescription], query)
+        topics += page.items
+        if page.next is None:
+            return topics
+        after = page.next
+
+
+def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: int) -> dict[str, str]:
+    """Return the configuration of a mirror: what is set on the source topic itself, then what the link sets."""
+    config = {
+        key: entry.value
+        for key, entry in topic.config.items()
+        if entry.source == ConfigSource.TOPIC and key != QUORUM_WRITE_KEY
+    }
+    # The batches of a quorum topic are copied like others; the mirror itself counts in-sync replicas.
+    config[REPLICATION_MODE_KEY] = ISR_MODE
+    if MIN_ISR in config:
+        config[MIN_ISR] = str(min(int(config[MIN_ISR]), replication_factor))
+    return {**config, **config_texts(record.config)}
+
+
+def _eras(topic: TopicDescription) -> tuple[Era, ...]:
+    return tuple(Era(epoch=LeaderEpoch(each.epoch), cluster_id=each.cluster_id) for each in topic.eras)

@@ -1,0 +1,186 @@
+"""Promotions of mirrors: the controller runs the steps that `links.switching` decides (rules L18, L19).
+
+Only the topic record says how far a promotion is. A controller that takes over learns everything else again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import msgspec
+import structlog
+
+from fairlead_api.bodies.links import HandOverRequest
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
+from fairlead_broker.controller.term import portions
+from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
+from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.coordination.protocol import Coordination
+from fairlead_broker.links.eras import first_of_next_era
+from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, next_switch_step
+from fairlead_broker.registry.keys import PartitionKey
+from fairlead_broker.registry.metadata import Versioned
+from fairlead_broker.registry.records import Era, MirrorState, TopicRecord, encode
+from fairlead_broker.registry.store_writes import Put, Transaction, unchanged_since
+from fairlead_broker.sources.source_cluster import SourceCluster
+
+MirrorEnds: TypeAlias = Callable[[Sequence[TopicIdPartition]], Awaitable[Mapping[TopicIdPartition, CopiedTo]]]
+"""Function that asks the leaders of mirrors for the ends of their committed records."""
+CopyGroups: TypeAlias = Callable[[str], Awaitable[None]]
+"""Function that copies the committed offsets of groups for the mirrors of a link."""
+
+PARTITIONS_MAX: Final = 40
+"""Maximum number of partition records in one transaction, which also compares the registration of each leader."""
+
+_log = structlog.get_logger("fairlead.links")
+
+
+@dataclass(slots=True)
+class _Learned:
+    """Facts about the promotion of one topic in one state."""
+
+    since: int
+    """Mod revision of the topic record; facts about an earlier state are not used."""
+    source_ends: Mapping[PartitionIndex, CopiedTo] | None = None
+    groups_copied: bool = False
+
+
+@dataclass(slots=True)
+class Promotions:
+    """Runner of the promotions of this broker's term."""
+
+    coordination: Coordination
+    mirror: Mirror
+    term: HeldTerm
+    ends: MirrorEnds
+    addresses: Callable[[], Sequence[str]]
+    """Function that returns the base URLs of this cluster, for clients of a source that is handed over."""
+    learned: dict[str, _Learned] = field(default_factory=dict)
+
+    async def advance(
+        self, name: str, source: Callable[[], Awaitable[SourceCluster]], copy_groups: CopyGroups
+    ) -> bool:
+        """Run the steps of one topic that are possible now; return whether the topic still waits.
+
+        Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`.
+        """
+        while True:
+            topic = self.mirror.metadata.topics.get(name)
+            if topic is None or topic.value.mirror is None:
+                self.learned.pop(name, None)
+                return False
+            learned = self.learned.get(name)
+            if learned is None or learned.since != topic.mod_revision:
+                learned = self.learned[name] = _Learned(topic.mod_revision)
+            step = next_switch_step(topic.value.mirror.state, await self._known(topic, learned))
+            match step:
+                case None:
+                    self.learned.pop(name, None)
+                    return False
+                case SwitchStep.WAIT:
+                    return True
+                case SwitchStep.HAND_OVER:
+                    if not await self._hand_over(topic, learned, await source()):
+                        return True
+                case SwitchStep.COPY_GROUPS:
+                    await copy_groups(topic.value.mirror.link)
+                    learned.groups_copied = True
+                case _:
+                    await self._write(name, topic, step)
+
+    async def _known(self, topic: Versioned[TopicRecord], learned: _Learned) -> Known:
+        record = topic.value
+        assert record.mirror is not None, "only mirrors are promoted"
+        partitions = self.mirror.metadata.partitions(record.topic_id)
+        ends: dict[PartitionIndex, CopiedTo] = {}
+        if record.mirror.state is MirrorState.HANDING_OVER and learned.source_ends is not None:
+            found = await self.ends([TopicIdPartition(record.topic_id, index) for index in partitions])
+            ends = {key.partition: end for key, end in found.items()}
+        era = record.mirror.era
+        return Known(
+            source_ends=learned.source_ends,
+            mirror_ends=ends,
+            groups_copied=learned.groups_copied,
+            era=era,
+            partitions_without_era=sum(each.value.leader_epoch < (era or 0) for each in partitions.values()),
+        )
+
+    async def _hand_over(
+        self, topic: Versioned[TopicRecord], learned: _Learned, source: SourceCluster
+    ) -> bool:
+        """Hand the topic over; return whether the source's ends are final."""
+        assert topic.value.mirror is not None, "only mirrors are promoted"
+        cluster = self.mirror.metadata.cluster
+        assert cluster is not None, "a running broker knows its cluster"
+        request = HandOverRequest(cluster_id=cluster.value.cluster_id, bootstrap=list(self.addresses()))
+        answer = await source.hand_over(topic.value.mirror.source_name, request)
+        if not all(each.is_final for each in answer.partitions):
+            return False
+        learned.source_ends = {
+            PartitionIndex(each.partition): CopiedTo(
+                Offset(each.end_offset), None if each.last_epoch is None else LeaderEpoch(each.last_epoch)
+            )
+            for each in answer.partitions
+        }
+        return True
+
+    async def _write(self, name: str, topic: Versioned[TopicRecord], step: SwitchStep) -> None:
+        """Write the next state of a promotion."""
+        record, metadata = topic.value, self.mirror.metadata
+        mirror = record.mirror
+        assert mirror is not None, "only mirrors are promoted"
+        term = required_term(self.term)
+        match step:
+            case SwitchStep.BEGIN_PROMOTION:
+                mirror = msgspec.structs.replace(mirror, state=MirrorState.PROMOTING)
+                await self._put(name, topic, msgspec.structs.replace(record, mirror=mirror))
+            case SwitchStep.CHOOSE_ERA:
+                mirror = msgspec.structs.replace(mirror, era=self._next_era(name, record))
+                await self._put(name, topic, msgspec.structs.replace(record, mirror=mirror))
+            case SwitchStep.BEGIN_ERAS:
+                era = mirror.era
+                assert era is not None, "an era is chosen before it begins"
+                writes = [
+                    PartitionWrite(
+                        PartitionKey(record.topic_id, index),
+                        each.mod_revision,
+                        msgspec.structs.replace(each.value, leader_epoch=era),
+                    )
+                    for index, each in metadata.partitions(record.topic_id).items()
+                    if each.value.leader_epoch < era
+                ]
+                for portion in portions(writes, PARTITIONS_MAX):
+                    await self._run(write_partitions(term, portion))
+            case SwitchStep.FINISH:
+                era = mirror.era
+                cluster = metadata.cluster
+                assert era is not None, "an era is chosen before it begins"
+                assert cluster is not None, "a running broker knows its cluster"
+                eras = (*(record.eras or ()), Era(epoch=era, cluster_id=cluster.value.cluster_id))
+                await self._put(name, topic, msgspec.structs.replace(record, mirror=None, eras=eras))
+                _log.info("mirror promoted", topic=name, era=era)
+            case _:
+                raise AssertionError(step)
+
+    def _next_era(self, name: str, record: TopicRecord) -> LeaderEpoch:
+        partitions = self.mirror.metadata.partitions(record.topic_id)
+        # The epoch of each partition record is above every epoch of the partition's log (rule L8).
+        epochs = [each.value.leader_epoch for each in partitions.values()]
+        era = first_of_next_era(*epochs, *(each.epoch for each in record.eras or ()))
+        if era is None:
+            raise ProblemError("not_possible_now", f"topic {name} was promoted too often: no era is left")
+        return era
+
+    async def _put(self, name: str, topic: Versioned[TopicRecord], record: TopicRecord) -> None:
+        key = self.mirror.metadata.keys.topic(name)
+        compares = (required_term(self.term).guard, unchanged_since(key, topic.mod_revision))
+        await self._run(Transaction(compares, (Put(key, encode(record)),)))
+
+    async def _run(self, transaction: Transaction) -> None:
+        """Run a transaction, and wait until the mirror shows its effect or the conflicting write."""
+        result = await self.coordination.transact(transaction.compares, transaction.success)
+        await self.mirror.wait_for(result.revision)

@@ -1,0 +1,164 @@
+"""Next step of a mirror's partition after an answer of the source: append, raise the leader epoch, cut, skip, or stop.
+
+The leader of the mirror's partition runs the steps. Every record of the source is stored at its own offset with its own
+leader epoch. The leader epoch of the mirror's partition record stays above every epoch of the log, so that replicas of
+the mirror compare their logs as those of any other topic (rule L8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart, truncation_point
+
+
+class OnTruncation(StrEnum):
+    """Reaction to records that the source has lost after the mirror copied them (rule L13)."""
+
+    FOLLOW = "follow"
+    """The mirror also drops the records, because the history of the source is the truth."""
+    STOP = "stop"
+
+
+class OnExpiry(StrEnum):
+    """Reaction to records that the source deleted before the mirror copied them (rule L14)."""
+
+    SKIP = "skip"
+    """The mirror continues at the log start of the source."""
+    STOP = "stop"
+
+
+class FaultReason(StrEnum):
+    """Reason for which a mirror's partition stops copying."""
+
+    SOURCE_TRUNCATED = "source_truncated"
+    SOURCE_EXPIRED = "source_expired"
+    SOURCE_GONE = "source_gone"
+    """The source has no topic with the topic id of the mirror."""
+    SOURCE_DAMAGED = "source_damaged"
+    """Received batches are damaged, or do not continue the mirror."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorLog:
+    """Offsets and epochs of the leader's log of a mirror's partition."""
+
+    log_start: Offset
+    end_offset: Offset
+    leader_epoch: LeaderEpoch
+    """Leader epoch of the partition record, in which this broker leads."""
+    epochs: Sequence[EpochStart]
+    """Leader epochs of the log with their start offsets."""
+
+
+# -- answers of the source
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Batches from the end of the mirror on, or no batches."""
+
+    first_offset: Offset
+    """Offset of the first batch, or the end of the mirror without batches. Compaction at the source may have merged
+    batches, so that the first batch begins below the end of the mirror.
+    """
+    last_epoch: LeaderEpoch | None
+    """Leader epoch of the last batch; None without batches."""
+    log_start: Offset
+    """Log start of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """The source does not have the last record of the mirror."""
+
+    parted_at: EpochEnd
+    """Last leader epoch that both logs may have, and the end of its records in the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The source has deleted the records at the end of the mirror."""
+
+    log_start: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The source deleted the topic, perhaps to create another topic with its name."""
+
+
+SourceAnswer: TypeAlias = Arrived | Truncated | Expired | Gone
+
+
+# -- steps
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append the batches unchanged, then follow the log start of the source."""
+
+    log_start: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseEpoch:
+    """Write the partition record with a higher leader epoch and this broker as its leader, then fetch again."""
+
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """End the leadership, cut the log to an offset, and lead again in the next leader epoch (rule L13)."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Continue the log at an offset, with a gap before it (rule L14)."""
+
+    offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop copying until an operator acts."""
+
+    reason: FaultReason
+    offset: Offset
+
+
+CopyStep: TypeAlias = Append | RaiseEpoch | Cut | Skip | Stop
+
+
+def next_step(
+    log: MirrorLog, answer: SourceAnswer, on_truncation: OnTruncation, on_expiry: OnExpiry
+) -> CopyStep:
+    """Return the step that follows from an answer of the source."""
+    match answer:
+        case Arrived(first_offset, last_epoch, log_start):
+            # A mirror without records takes the whole batch that contains the log start of the source.
+            if first_offset < log.end_offset and log.end_offset > log.log_start:
+                return Cut(max(first_offset, log.log_start))
+            if last_epoch is not None and last_epoch >= log.leader_epoch:
+                return RaiseEpoch(LeaderEpoch(last_epoch + 1))
+            return Append(log_start)
+        case Truncated(parted_at):
+            offset = max(truncation_point(parted_at, log.epochs, log.end_offset), log.log_start)
+            if on_truncation is OnTruncation.STOP:
+                return Stop(FaultReason.SOURCE_TRUNCATED, offset)
+            return Cut(offset)
+        case Expired(log_start):
+            if log_start <= log.end_offset:
+                return Stop(FaultReason.SOURCE_DAMAGED, log.end_offset)
+            if on_expiry is OnExpiry.STOP and log.end_offset > 0:
+                return Stop(FaultReason.SOURCE_EXPIRED, log_start)
+            return Skip(log_start)
+        case Gone():
+            return Stop(FaultReason.SOURCE_GONE, log.end_offset)

@@ -1,0 +1,47 @@
+"""Eras: the upper part of a leader epoch, which a promotion increases, so that two histories never share an epoch.
+
+The source of a mirror and a promoted mirror elect leaders independently. Without eras, both could give the same leader
+epoch to different records, and the comparison of two logs by their epochs would find no difference (rule L19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from fairlead_api.identifiers import LeaderEpoch
+
+ERA_EPOCHS: Final = 1 << 20
+"""Number of leader epochs in one era."""
+ERA_MAX: Final = (1 << 31) // ERA_EPOCHS - 1
+"""Last era whose leader epochs fit into the 32 bits of a batch header."""
+
+
+class Kinship(Enum):
+    """Relation between the histories of two topics with the same topic id."""
+
+    SAME_OR_OLDER = "same or older"
+    """Every era of the first topic is an era of the second topic, whose history continues that of the first topic."""
+    NEWER = "newer"
+    """The first topic has eras that the second topic lacks."""
+    PARTED = "parted"
+    """Each topic began an era of its own, so no log can continue both histories."""
+
+
+def first_of_next_era(*epochs: LeaderEpoch) -> LeaderEpoch | None:
+    """Return the first leader epoch of the next era; None after the last era.
+
+    `epochs`: leader epochs of the partition record and its log, and of every era in the topic record. An era of another
+    cluster may have no record in the log yet.
+    """
+    era = max(epochs) // ERA_EPOCHS + 1
+    return LeaderEpoch(era * ERA_EPOCHS) if era <= ERA_MAX else None
+
+
+def kinship(own: Sequence[object], other: Sequence[object]) -> Kinship:
+    """Compare the eras of two topics with the same topic id, oldest era first."""
+    shared = min(len(own), len(other))
+    if tuple(own[:shared]) != tuple(other[:shared]):
+        return Kinship.PARTED
+    return Kinship.SAME_OR_OLDER if len(own) <= len(other) else Kinship.NEWER

@@ -1,0 +1,24 @@
+"""Range of producer ids of each cluster, so that producers of a mirror's source never share an id with others.
+
+A mirror has the producers of its source. Without ranges, a promoted mirror could take the first batch of a producer of
+its own cluster for a repeat of a copied batch, and not store the batch (rule L11).
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from fairlead_api.identifiers import ProducerId
+
+RANGE_BITS: Final = 32
+"""Number of bits of a producer id inside its range."""
+PREFIX_BITS: Final = 31
+
+
+def first_producer_id(cluster_id: str) -> ProducerId:
+    """Return the first producer id of a cluster's range."""
+    digest = int.from_bytes(sha256(cluster_id.encode()).digest(), "big")
+    prefix = digest >> (sha256().digest_size * 8 - PREFIX_BITS)
+    # Ids below 2^32 were allocated by clusters without ranges.
+    return ProducerId(max(prefix, 1) << RANGE_BITS)

@@ -1,0 +1,83 @@
+"""Order of the steps that make a mirror writable, as a function of what is stored and what is known.
+
+The controller of the mirror's cluster runs the steps. Only the state in the topic record of the mirror and
+`handed_over` in the topic record of the source are stored; after a crash, everything else is learned again, which
+gives the same values: the ends of a source that was handed over do not move (rule L18).
+
+    mirroring ──▶ handing over ──▶ promoting ──▶ writable
+                       └──▶ mirroring (taken back)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
+from fairlead_broker.registry.records import MirrorState
+
+
+class SwitchStep(Enum):
+    """Next step of a promotion."""
+
+    HAND_OVER = auto()
+    """Make the source refuse records, and learn the end of each of its partitions."""
+    WAIT = auto()
+    """Wait until the mirror has every record below the ends."""
+    COPY_GROUPS = auto()
+    """Copy the committed offsets of groups once more."""
+    BEGIN_PROMOTION = auto()
+    """Write the state `promoting`, after which the mirror fetches nothing."""
+    CHOOSE_ERA = auto()
+    """Write the first leader epoch of the new era, which no leader can raise any more, into the topic record."""
+    BEGIN_ERAS = auto()
+    """Write the partition records of partitions without the new era, each with the first epoch of that era."""
+    FINISH = auto()
+    """Write the topic record without the mirror and with the new era, after which the topic accepts records."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTo:
+    """End of a partition's committed records. Two logs with equal values have the same records.
+
+    The offset alone does not decide: after an unclean election, the source may have other records up to the same
+    offset.
+    """
+
+    end_offset: Offset
+    last_epoch: LeaderEpoch | None
+    """Leader epoch of the last record; None for a log without records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts that a controller has learned since it began to run the promotion of one topic."""
+
+    source_ends: Mapping[PartitionIndex, CopiedTo] | None = None
+    """Ends of the partitions of a source that was handed over; None before the source answered."""
+    mirror_ends: Mapping[PartitionIndex, CopiedTo] = field(default_factory=dict)
+    """Ends of the committed records of the mirror's partitions that have a leader."""
+    groups_copied: bool = False
+    """Whether the offsets of groups were copied after the mirror had reached the ends."""
+    era: LeaderEpoch | None = None
+    """First leader epoch of the new era in the topic record; None before it is chosen."""
+    partitions_without_era: int = 0
+    """Number of partitions whose record is not in the new era yet."""
+
+
+def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
+    """Return the next step of a topic's promotion; None while the topic is only mirrored."""
+    match state:
+        case MirrorState.MIRRORING:
+            return None
+        case MirrorState.HANDING_OVER:
+            if known.source_ends is None:
+                return SwitchStep.HAND_OVER
+            if any(known.mirror_ends.get(partition) != end for partition, end in known.source_ends.items()):
+                return SwitchStep.WAIT
+            return SwitchStep.BEGIN_PROMOTION if known.groups_copied else SwitchStep.COPY_GROUPS
+        case MirrorState.PROMOTING:
+            if known.era is None:
+                return SwitchStep.CHOOSE_ERA
+            return SwitchStep.BEGIN_ERAS if known.partitions_without_era else SwitchStep.FINISH

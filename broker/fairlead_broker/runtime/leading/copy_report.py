@@ -1,0 +1,50 @@
+"""Progress of a mirror's partition at its leader: what the source answered last, and what was skipped or dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_api.identifiers import Offset
+from fairlead_broker.peers.positions import MirrorProgress
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """Progress since this broker began to lead the partition."""
+
+    source_high_watermark: Offset | None = None
+    answered_at: float | None = None
+    """Monotonic time of the last answer of the source in seconds."""
+    first_answered_at: float | None = None
+    caught_up_at: float | None = None
+    """Monotonic time of the last answer after which the mirror had every record of the source, in seconds."""
+    fault: str | None = None
+    problem: str | None = None
+    skipped: int = 0
+    truncated: int = 0
+
+    def answered(self, source_high_watermark: Offset, now: float) -> None:
+        """Record an answer of the source."""
+        self.source_high_watermark, self.answered_at, self.problem = source_high_watermark, now, None
+        if self.first_answered_at is None:
+            self.first_answered_at = now
+
+    def caught_up(self, now: float) -> None:
+        """Record that the mirror has every record below the high watermark of the last answer."""
+        self.caught_up_at = now
+
+    def behind_seconds(self, now: float) -> float:
+        """Return the seconds since the mirror last had every record of the source, or since the first answer."""
+        since = self.caught_up_at if self.caught_up_at is not None else self.first_answered_at
+        return 0.0 if since is None else max(0.0, now - since)
+
+    def progress(self, now: float) -> MirrorProgress:
+        """Return the progress for other brokers."""
+        return MirrorProgress(
+            source_high_watermark=self.source_high_watermark,
+            behind_seconds=None if self.answered_at is None else self.behind_seconds(now),
+            fault=self.fault,
+            problem=self.problem,
+            skipped=self.skipped,
+            truncated=self.truncated,
+        )

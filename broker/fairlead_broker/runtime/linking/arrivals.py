@@ -1,0 +1,46 @@
+"""Checks of batches from a source, which are hostile until they are checked (rule L12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead_api.batch.header import check_checksums, iterate_headers
+from fairlead_api.batch.validation import check_readable, read_body, validate_columns
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_api.problems import ProblemError
+from fairlead_broker.links.copying import Arrived
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBatches:
+    """Batches of one partition whose contents are valid."""
+
+    data: memoryview
+    count: int
+    first_offset: Offset
+    last_epoch: LeaderEpoch
+
+    def arrived(self, log_start: Offset) -> Arrived:
+        """Return the answer for the decision about the next step."""
+        return Arrived(self.first_offset, self.last_epoch, log_start)
+
+
+def check_batches(data: memoryview, decompressed_bytes_max: int) -> CheckedBatches:
+    """Check whole batches: their checksums, their sizes, and their records in full.
+
+    The call blocks and runs in a pool. Raises the problem of the first invalid batch.
+    """
+    count, first_offset, last_epoch = 0, Offset(-1), LeaderEpoch(-1)
+    for at, header in iterate_headers(data):
+        batch = data[at : at + header.total_bytes]
+        check_checksums(data, at, header)
+        check_readable(batch, header)
+        if header.uncompressed_bytes > decompressed_bytes_max:
+            detail = f"the body has {header.uncompressed_bytes} bytes; allowed: {decompressed_bytes_max}"
+            raise ProblemError("malformed_batch", detail)
+        if not header.is_control and header.record_count:
+            validate_columns(read_body(batch, header).columns)
+        if not count:
+            first_offset = Offset(header.base_offset)
+        count, last_epoch = count + 1, LeaderEpoch(header.leader_epoch)
+    return CheckedBatches(data, count, first_offset, last_epoch)

@@ -1,0 +1,156 @@
+"""Copies of the committed offsets of consumer groups, made by the controller for the mirrors of a link (rule L9).
+
+An offset is never copied above the high watermark of the mirror: after a failover, a consumer reads at most the lag
+again, and misses no record. A group that has members in this cluster keeps its own offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from fairlead_api.bodies.group_answers import CommitAnswer, CommittedOffset, GroupListing, OffsetsAnswer
+from fairlead_api.bodies.group_requests import CommitRequest, OffsetCommit
+from fairlead_api.bodies.media_types import JSON
+from fairlead_api.identifiers import Offset, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_api.problems import ProblemError
+from fairlead_broker.controlling.linking.link_admin import LinkAdmin
+from fairlead_broker.links.selection import is_chosen
+from fairlead_broker.links.switching import CopiedTo
+from fairlead_broker.peers.peers import SHORT_CALL_SECONDS_MAX, Peers, PeerUnavailable, problem_of
+from fairlead_broker.runtime.groups.groups import Groups
+from fairlead_broker.runtime.linking.links import mirror_ends
+from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.sources.source_cluster import SourceCluster
+from fairlead_broker.sources.sources import Sources
+from fairlead_broker.telemetry import Log
+
+PAGE_LIMIT: Final = 1000
+_Copied = dict[tuple[str, TopicIdPartition], Offset]
+
+
+class GroupCopies:
+    """Copier of committed offsets."""
+
+    def __init__(
+        self,
+        admin: LinkAdmin,
+        sources: Sources,
+        groups: Groups,
+        positions: Positions,
+        peers: Peers,
+        count: Callable[[str, int], None],
+        log: Log,
+    ) -> None:
+        """`count` counts copied offsets by link."""
+        self._admin = admin
+        self._sources = sources
+        self._groups = groups
+        self._positions = positions
+        self._peers = peers
+        self._count = count
+        self._log = log
+        self._copied: dict[str, _Copied] = {}
+        """Offsets that this process has copied, by link. An unchanged offset is not copied again."""
+
+    async def copy(self, link: str) -> None:
+        """Copy the offsets of a link's groups once.
+
+        Raises `SourceUnreachable`, and the `ProblemError` of the source or of `link_source_changed`.
+        """
+        record = self._admin.required(link).value
+        if not record.groups.include:
+            return
+        source = await self._sources.checked(link, record)
+        names = {
+            topic.value.topic_id: (name, topic.value.partitions)
+            for name, topic in self._admin.mirrors(link).items()
+        }
+        ends = await mirror_ends(
+            self._positions,
+            [
+                TopicIdPartition(topic_id, PartitionIndex(index))
+                for topic_id, (_, partitions) in names.items()
+                for index in range(partitions)
+            ],
+        )
+        for group in await _groups_of(source):
+            if is_chosen(record.groups, group):
+                answer = await source.get(f"/v1/groups/{quote(group, safe='')}/offsets", OffsetsAnswer)
+                await self._copy_group(link, group, answer.offsets, names, ends)
+
+    async def _copy_group(
+        self,
+        link: str,
+        group: str,
+        offsets: list[CommittedOffset],
+        names: Mapping[TopicId, tuple[str, int]],
+        ends: Mapping[TopicIdPartition, CopiedTo],
+    ) -> None:
+        copied = self._copied.setdefault(link, {})
+        commits: dict[tuple[str, TopicIdPartition], OffsetCommit] = {}
+        for each in offsets:
+            key = TopicIdPartition(TopicId(each.topic_id), PartitionIndex(each.partition))
+            end = ends.get(key)
+            if end is None:
+                continue
+            offset = min(Offset(each.offset), end.end_offset)
+            if copied.get((group, key)) != offset:
+                commits[group, key] = OffsetCommit(
+                    topic=names[key.topic_id][0],
+                    topic_id=key.topic_id,
+                    partition=each.partition,
+                    offset=offset,
+                    leader_epoch=each.leader_epoch if offset == each.offset else None,
+                    metadata=each.metadata,
+                )
+        if not commits:
+            return
+        try:
+            answer = await self._commit(group, CommitRequest(offsets=tuple(commits.values())))
+        except (ProblemError, PeerUnavailable) as error:
+            # The group has members here, or its coordinator changes. The next pass copies its offsets again.
+            self._log.info("offsets of a group not copied", link=link, group=group, reason=str(error))
+            return
+        stored = [
+            (place, commit)
+            for (place, commit), result in zip(commits.items(), answer.offsets, strict=True)
+            if result.problem is msgspec.UNSET
+        ]
+        copied.update({place: Offset(commit.offset) for place, commit in stored})
+        self._count(link, len(stored))
+
+    async def _commit(self, group: str, request: CommitRequest) -> CommitAnswer:
+        """Commit offsets at the coordinator of a group, as a program that is no member."""
+        coordinator = await self._groups.coordinator_elsewhere(group)
+        if coordinator is None:
+            return await self._groups.commit(group, request)
+        answer = await self._peers.call(
+            coordinator,
+            "PUT",
+            f"/v1/groups/{quote(group, safe='')}/offsets",
+            headers=[("content-type", JSON)],
+            body=msgspec.json.encode(request),
+            timeout_seconds=SHORT_CALL_SECONDS_MAX,
+        )
+        if answer.status >= HTTPStatus.BAD_REQUEST:
+            raise problem_of(answer)
+        return msgspec.json.decode(answer.body, type=CommitAnswer)
+
+
+async def _groups_of(source: SourceCluster) -> list[str]:
+    groups: list[str] = []
+    after: str | None = None
+    while True:
+        query: dict[str, str | int] = {"limit": PAGE_LIMIT}
+        if after is not None:
+            query["after"] = after
+        page = await source.get("/v1/groups", GroupListing, query)
+        groups += [each.group for each in page.items]
+        if page.next is None:
+            return groups
+        after = page.next

@@ -1,0 +1,411 @@
+"""Fetches of one link: one long poll to each leader of the source, for the mirrors that this broker leads.
+
+    poll ──▶ answer ──▶ checks ──▶ `links.copying` decides ──▶ append, raise, cut, skip or stop ──▶ next poll
+
+An instance runs until its link has no mirror here. It fetches only partitions whose answers are processed, so at most
+one answer of each leader of the source is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, assert_never, cast
+
+import msgspec
+
+from fairlead_api.bodies.frames import Frame
+from fairlead_api.bodies.requests import RAW, FetchRequest, PartitionFetchRequest
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicIdPartition
+from fairlead_api.problems import JSON, ProblemError
+from fairlead_broker.clock import Clock
+from fairlead_broker.coordination.protocol import CoordinationError
+from fairlead_broker.links.copying import (
+    Append,
+    Arrived,
+    Cut,
+    Expired,
+    FaultReason,
+    Gone,
+    MirrorLog,
+    OnExpiry,
+    OnTruncation,
+    RaiseEpoch,
+    Skip,
+    SourceAnswer,
+    Stop,
+    Truncated,
+    next_step,
+)
+from fairlead_broker.log import BadCopy, LogError
+from fairlead_broker.registry.link_records import LinkRecord, LinkState
+from fairlead_broker.replication.divergence import EpochEnd
+from fairlead_broker.runtime.engine.containment import contained
+from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.hosting.replicas import Replicas
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
+from fairlead_broker.runtime.linking.arrivals import CheckedBatches, check_batches
+from fairlead_broker.runtime.linking.epoch_raises import COPIES, EpochRaises
+from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
+from fairlead_broker.sources.sources import Sources
+from fairlead_broker.telemetry import Log
+
+WAIT_MS: Final = 1_000
+"""Maximum wait of a poll. A new mirror is fetched from the next poll on."""
+ANSWER_BYTES_MAX: Final = 16 << 20
+PARTITION_BYTES_MAX: Final = 4 << 20
+"""Maximum number of bytes for one partition in an answer, so that one partition does not delay the others."""
+METADATA_SECONDS: Final = 10.0
+"""Maximum age of the source's metadata, which name the leaders."""
+BACKOFF_SECONDS_MIN: Final = 0.1
+BACKOFF_SECONDS_MAX: Final = 10.0
+_GONE_CODES: Final = frozenset({"topic_not_found", "topic_recreated", "partition_not_found"})
+
+
+class _FrameMeta(msgspec.Struct):
+    """Metadata of a frame with data or with a problem."""
+
+    topic_id: str
+    partition: int
+    next_offset: int = -1
+    high_watermark: int = -1
+    log_start_offset: int = 0
+    problem: dict[str, object] | None = None
+
+
+_EXPECTED: Final = (SourceUnreachable, ProblemError, CoordinationError)
+_META: Final = msgspec.json.Decoder(_FrameMeta)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyParts:
+    """Components that the fetchers of all links share."""
+
+    sources: Sources
+    replicas: Replicas
+    copies: MirrorCopies
+    raises: EpochRaises
+    pool: DiskPool
+    clock: Clock
+    decompressed_bytes_max: int
+    count: Callable[[str, str, str, int], None]
+    """Function that counts fetched bytes, or skipped or truncated records, by what, link and topic."""
+    log: Log
+
+
+class LinkFetcher:
+    """Fetcher of the mirrors of one link."""
+
+    def __init__(
+        self,
+        name: str,
+        link: Callable[[], LinkRecord | None],
+        mirrors: Callable[[], Sequence[LeaderReplica]],
+        share: Callable[[], float],
+        parts: CopyParts,
+    ) -> None:
+        """`link` returns the current record, and `mirrors` the mirrors to fetch now.
+
+        `share` returns this broker's share of the link's maximum of bytes a second.
+        """
+        self._name = name
+        self._link = link
+        self._mirrors = mirrors
+        self._share = share
+        self._parts = parts
+        self._log = parts.log.bind(link=name)
+        self._leaders: dict[TopicIdPartition, str] = {}
+        self._known_at = float("-inf")
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        """Running poll of each leader of the source, by address."""
+        self._in_flight: set[TopicIdPartition] = set()
+        self._failures: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Fetch until no mirror is left, or the link is paused or deleted."""
+        try:
+            while (link := self._link()) is not None and link.state is LinkState.RUNNING:
+                mirrors = [each for each in self._mirrors() if each.copying.fault is None]
+                if not mirrors:
+                    return
+                try:
+                    source = self._parts.sources.of(self._name, link.source)
+                    await self._learn_leaders(source, link)
+                except _EXPECTED as error:
+                    await self._back_off("", mirrors, error)
+                else:
+                    self._failures.pop("", None)
+                    self._start_polls(source, link, mirrors)
+                    await asyncio.wait(self._polls.values(), return_when=asyncio.FIRST_COMPLETED)
+                    self._end_polls()
+        finally:
+            # This task owns the polls; all polls have ended when the task ends.
+            for poll in self._polls.values():
+                poll.cancel()
+            if self._polls:
+                await asyncio.wait(self._polls.values())
+
+    def _start_polls(self, source: SourceCluster, link: LinkRecord, mirrors: Sequence[LeaderReplica]) -> None:
+        """Start a poll of each leader of the source that has no running poll."""
+        by_leader: defaultdict[str, list[LeaderReplica]] = defaultdict(list)
+        for mirror in mirrors:
+            # The broker at the first address forwards a fetch for a partition whose leader is not known.
+            address = self._leaders.get(mirror.key, link.source.bootstrap[0])
+            if mirror.key not in self._in_flight and address not in self._polls:
+                by_leader[address].append(mirror)
+        for address, each in by_leader.items():
+            self._in_flight.update(mirror.key for mirror in each)
+            poll = self._poll(source, link, address, each)
+            self._polls[address] = asyncio.get_running_loop().create_task(
+                poll, name=f"{self._name}: {address}"
+            )
+
+    def _end_polls(self) -> None:
+        for address, poll in list(self._polls.items()):
+            if poll.done():
+                del self._polls[address]
+                poll.result()
+
+    async def _poll(
+        self, source: SourceCluster, link: LinkRecord, address: str, mirrors: Sequence[LeaderReplica]
+    ) -> None:
+        """Fetch from one leader of the source, and process the answer; wait after a failure."""
+        try:
+            failure = await self._failure_of(self._fetch(source, link, address, mirrors), address)
+            if failure is None:
+                self._failures.pop(address, None)
+            else:
+                await self._back_off(address, mirrors, failure)
+        finally:
+            self._in_flight.difference_update(mirror.key for mirror in mirrors)
+
+    async def _failure_of(self, fetching: Coroutine[Any, Any, bool], address: str) -> Exception | None:
+        """Return the error with which a fetch failed; None if it succeeded.
+
+        A source may send anything, and no answer may end the broker.
+        """
+        try:
+            with contained(self._log, "fetch of mirrors", address):
+                try:
+                    if await fetching:
+                        self._known_at = float("-inf")
+                except _EXPECTED as error:
+                    return error
+        except LogError as error:
+            return error
+        return None
+
+    async def _back_off(self, address: str, mirrors: Sequence[LeaderReplica], error: Exception) -> None:
+        reason = error.detail if isinstance(error, ProblemError) else str(error)
+        failures = self._failures[address] = self._failures.get(address, 0) + 1
+        if failures == 1:
+            self._log.warning("mirrors not fetched", address=address, reason=reason)
+        for mirror in mirrors:
+            mirror.copying.problem = reason
+        self._known_at = float("-inf")
+        seconds = min(BACKOFF_SECONDS_MIN * 2 ** min(failures - 1, 10), BACKOFF_SECONDS_MAX)
+        await asyncio.sleep(seconds)  # noqa: TID251 - no event announces that the source answers again
+
+    async def _learn_leaders(self, source: SourceCluster, link: LinkRecord) -> None:
+        now = self._parts.clock.monotonic()
+        if now - self._known_at < METADATA_SECONDS:
+            return
+        metadata = await source.metadata()
+        if metadata.cluster_id != link.source.cluster_id:
+            detail = f"cluster {metadata.cluster_id} answers at the source, cluster {link.source.cluster_id}"
+            raise ProblemError("link_source_changed", detail, data={"link": self._name})
+        addresses = {each.id: each.address for each in metadata.brokers if each.address}
+        self._leaders = {
+            TopicIdPartition(topic.topic_id, PartitionIndex(each.partition)): addresses[each.leader]  # type: ignore[arg-type]
+            for topic in metadata.topics
+            for each in topic.partitions
+            if each.leader in addresses
+        }
+        self._known_at = now
+
+    async def _fetch(
+        self, source: SourceCluster, link: LinkRecord, address: str, mirrors: Sequence[LeaderReplica]
+    ) -> bool:
+        """Fetch from one leader of the source; return whether the metadata of the source are outdated."""
+        asked = {(str(each.topic_id), int(each.index)): each for each in mirrors}
+        began = self._parts.clock.monotonic()
+        frames = await source.fetch(address, _request(mirrors))
+        raised: dict[TopicIdPartition, LeaderEpoch] = {}
+        is_outdated, nbytes = False, 0
+        for frame in frames:
+            meta = _META.decode(frame.meta)
+            mirror = asked.pop((meta.topic_id, meta.partition), None)
+            if mirror is None or not self._is_copied(mirror):
+                continue
+            nbytes += len(frame.data)
+            is_outdated |= await self._take(link, mirror, meta, frame, raised)
+        if raised:
+            await self._parts.raises.write(raised)
+        await self._slow_down(link, nbytes, began)
+        return is_outdated
+
+    def _is_copied(self, mirror: LeaderReplica) -> bool:
+        """Return whether an answer may still change a mirror, which may have changed during the poll."""
+        link = self._link()
+        return (
+            link is not None
+            and link.state is LinkState.RUNNING
+            and not mirror.closed
+            and mirror.mirror is not None
+            and mirror.mirror.state in COPIES
+        )
+
+    async def _slow_down(self, link: LinkRecord, nbytes: int, began: float) -> None:
+        if link.bytes_per_second is None:
+            return
+        due = began + nbytes / max(1.0, link.bytes_per_second * self._share())
+        seconds = due - self._parts.clock.monotonic()
+        if seconds > 0:
+            await asyncio.sleep(seconds)  # noqa: TID251 - the limit of bytes a second
+
+    async def _take(
+        self,
+        link: LinkRecord,
+        mirror: LeaderReplica,
+        meta: _FrameMeta,
+        frame: Frame,
+        raised: dict[TopicIdPartition, LeaderEpoch],
+    ) -> bool:
+        """Process the answer for one partition; return whether the source's metadata are outdated."""
+        batches: CheckedBatches | None = None
+        if meta.problem is not None:
+            problem = ProblemError.from_document(cast("Mapping[str, JSON]", meta.problem))
+            answer = _answer_in(problem)
+            if answer is None:
+                mirror.copying.problem = f"{problem.code}: {problem.detail}"
+                return True
+        else:
+            mirror.copying.answered(Offset(meta.high_watermark), self._parts.clock.monotonic())
+            answer = Arrived(mirror.log_end_offset, None, Offset(meta.log_start_offset))
+            if frame.data:
+                try:
+                    check = self._parts.pool.submit(
+                        check_batches, frame.data, self._parts.decompressed_bytes_max
+                    )
+                    batches = await check
+                except ProblemError as damaged:
+                    self._stop(
+                        mirror, Stop(FaultReason.SOURCE_DAMAGED, mirror.log_end_offset), damaged.detail
+                    )
+                    return False
+                answer = batches.arrived(Offset(meta.log_start_offset))
+        step = next_step(
+            MirrorLog(
+                mirror.log_start_offset, mirror.log_end_offset, mirror.leader_epoch, mirror.log.leader_epochs
+            ),
+            answer,
+            OnTruncation(link.policies.truncated),
+            OnExpiry(link.policies.expired),
+        )
+        match step:
+            case Append(log_start):
+                await self._append(mirror, batches, log_start)
+            case RaiseEpoch(epoch):
+                raised[mirror.key] = epoch
+            case Cut(offset):
+                await self._cut(mirror, offset, is_loss=isinstance(answer, Truncated))
+            case Skip(offset):
+                await self._skip(mirror, offset)
+            case Stop():
+                self._stop(mirror, step, "")
+            case _:
+                assert_never(step)
+        return False
+
+    async def _append(self, mirror: LeaderReplica, batches: CheckedBatches | None, log_start: Offset) -> None:
+        if batches is not None:
+            try:
+                await self._parts.copies.append(mirror, batches.data, batches.count)
+            except BadCopy as bad:
+                self._stop(mirror, Stop(FaultReason.SOURCE_DAMAGED, mirror.log_end_offset), str(bad))
+                return
+            self._parts.count("fetched", self._name, mirror.topic, len(batches.data))
+        known = mirror.copying.source_high_watermark
+        if known is not None and mirror.log_end_offset >= known:
+            mirror.copying.caught_up(self._parts.clock.monotonic())
+        await self._parts.copies.follow_start(mirror, log_start)
+
+    async def _cut(self, mirror: LeaderReplica, offset: Offset, *, is_loss: bool) -> None:
+        key, lost = mirror.key, mirror.log_end_offset - offset
+        if is_loss:
+            self._log.warning(
+                "records dropped that the source has lost",
+                partition=f"{mirror.topic}-{mirror.index}",
+                offset=offset,
+                records=lost,
+            )
+            self._parts.count("truncated", self._name, mirror.topic, lost)
+            mirror.copying.truncated += lost
+        raising = self._parts.raises.write_until_changed
+        await self._parts.replicas.cut(key, offset, lambda: raising(key), keeps_tail=is_loss)
+
+    async def _skip(self, mirror: LeaderReplica, offset: Offset) -> None:
+        end = mirror.log_end_offset
+        if end > 0:
+            self._log.warning(
+                "records skipped that the source has deleted",
+                partition=f"{mirror.topic}-{mirror.index}",
+                first=end,
+                next=offset,
+            )
+            self._parts.count("skipped", self._name, mirror.topic, offset - end)
+            mirror.copying.skipped += offset - end
+        await self._parts.copies.skip(mirror, offset)
+
+    def _stop(self, mirror: LeaderReplica, step: Stop, detail: str) -> None:
+        mirror.copying.fault = str(step.reason)
+        self._log.error(
+            "mirror stopped",
+            partition=f"{mirror.topic}-{mirror.index}",
+            reason=str(step.reason),
+            offset=step.offset,
+            detail=detail,
+        )
+
+
+def _request(mirrors: Sequence[LeaderReplica]) -> FetchRequest:
+    """Return a fetch that begins with the partitions of the smallest lag, so that their lag stays small."""
+    return FetchRequest(
+        max_wait_ms=WAIT_MS,
+        max_bytes=ANSWER_BYTES_MAX,
+        isolation=RAW,
+        partitions=[
+            PartitionFetchRequest(
+                topic_id=each.topic_id,
+                partition=each.index,
+                offset=each.log_end_offset,
+                last_epoch=each.log.last_epoch,
+                max_bytes=PARTITION_BYTES_MAX,
+            )
+            for each in sorted(mirrors, key=_behind)
+        ],
+    )
+
+
+def _behind(mirror: LeaderReplica) -> int:
+    known = mirror.copying.source_high_watermark
+    return 0 if known is None else max(0, known - mirror.log_end_offset)
+
+
+def _answer_in(problem: ProblemError) -> SourceAnswer | None:
+    """Return what a refusal says about the log of the source; None for a refusal that another fetch may not get."""
+    with suppress(KeyError, TypeError, ValueError):
+        if problem.code == "log_truncated":
+            return Truncated(
+                EpochEnd(
+                    LeaderEpoch(int(cast("int", problem.data["epoch"]))),
+                    Offset(int(cast("int", problem.data["end_offset"]))),
+                )
+            )
+        if problem.code == "offset_expired":
+            return Expired(Offset(int(cast("int", problem.data["log_start_offset"]))))
+    return Gone() if problem.code in _GONE_CODES else None

@@ -1,0 +1,82 @@
+"""Fetchers of the links of which this broker leads mirrors: a fetcher is started when a link has mirrors to fetch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
+from fairlead_broker.registry.link_records import LinkRecord, LinkState
+from fairlead_broker.registry.metadata import LinkChange, PartitionChange, TopicChange
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.linking.epoch_raises import COPIES
+from fairlead_broker.runtime.linking.link_fetcher import CopyParts, LinkFetcher
+from fairlead_broker.runtime.linking.link_meters import LinkMeters
+
+TICK_SECONDS: Final = 1.0
+"""Seconds between two searches for mirrors without a fetcher. A role begins after the mirror shows its record."""
+
+
+class MirrorFetching:
+    """Fetchers by link."""
+
+    def __init__(self, mirror: Mirror, parts: CopyParts, meters: LinkMeters) -> None:
+        self._metadata = mirror.metadata
+        self._parts = parts
+        self._meters = meters
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        mirror.subscribe(self._changed)
+
+    async def run(self) -> None:
+        """Start fetchers until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wake.clear()
+                for link, record in self._metadata.links.items():
+                    running = self._running.get(link)
+                    if (running is None or running.done()) and self._is_due(link, record.value):
+                        self._running[link] = tasks.create_task(
+                            self._fetcher(link).run(), name=f"link {link}"
+                        )
+                self._meters.show(list(self._parts.replicas), self._parts.clock.monotonic())
+                try:
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    def _is_due(self, link: str, record: LinkRecord) -> bool:
+        return record.state is LinkState.RUNNING and any(
+            each.copying.fault is None for each in self._mirrors(link)
+        )
+
+    def _fetcher(self, link: str) -> LinkFetcher:
+        return LinkFetcher(
+            link,
+            lambda: None if (found := self._metadata.links.get(link)) is None else found.value,
+            lambda: self._mirrors(link),
+            lambda: self._share(link),
+            self._parts,
+        )
+
+    def _mirrors(self, link: str) -> list[LeaderReplica]:
+        """Return the mirrors of a link that this broker leads, in the states in which mirrors are fetched."""
+        return [
+            each
+            for each in self._parts.replicas
+            if each.mirror is not None and each.mirror.link == link and each.mirror.state in COPIES
+        ]
+
+    def _share(self, link: str) -> float:
+        """Return the share of the link's partitions that this broker leads."""
+        total = sum(
+            topic.value.partitions
+            for topic in self._metadata.topics.values()
+            if topic.value.mirror is not None and topic.value.mirror.link == link
+        )
+        return len(self._mirrors(link)) / total if total else 1.0
+
+    def _changed(self, update: MirrorUpdate) -> None:
+        if any(isinstance(each, LinkChange | TopicChange | PartitionChange) for each in update.changes):
+            self._wake.set()

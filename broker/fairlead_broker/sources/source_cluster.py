@@ -1,0 +1,209 @@
+"""Calls of one link to its source, with one attempt at each broker.
+
+A call that any broker can answer is tried at the addresses in order, starting with the address that answered last. A
+fetch goes to the leader that the source's metadata names. Exceptions of the HTTP client do not leave this module.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+import pyreqwest.client
+import pyreqwest.exceptions
+
+from fairlead_api import problems
+from fairlead_api.bodies.frames import Frame, iterate_frames
+from fairlead_api.bodies.links import HandOverAnswer, HandOverRequest
+from fairlead_api.bodies.media_types import FRAMES, JSON
+from fairlead_api.bodies.metadata import Metadata, TopicDescription, Versions
+from fairlead_api.bodies.requests import (
+    FetchRequest,
+    OffsetsLookupAnswer,
+    OffsetsLookupRequest,
+)
+from fairlead_api.problems import ProblemError
+from fairlead_broker.peers.http_threads import rest_before_exit
+from fairlead_broker.sources.credentials import SourceCredentials
+
+CONNECT_SECONDS_MAX: Final = 3.0
+CALL_SECONDS_MAX: Final = 10.0
+ANSWER_MARGIN_SECONDS: Final = 5.0
+"""Number of seconds that a fetch may take in addition to the requested wait."""
+KEEP_ALIVE: Final = timedelta(seconds=10)
+"""Interval and timeout of pings, which detect a source that has disappeared during a long poll."""
+WINDOW_BYTES: Final = 64 << 20
+FRAME_BYTES: Final = 1 << 20
+"""Maximum number of bytes in an HTTP/2 frame. The defaults of HTTP/2 are several times slower."""
+
+T = TypeVar("T")
+
+
+class SourceUnreachable(Exception):
+    """No broker of the source answered, or an answer could not be read."""
+
+
+class SourceCluster:
+    """Connections of one link to its source. An instance must be created on the event loop that uses it."""
+
+    def __init__(self, bootstrap: Sequence[str], credentials: SourceCredentials) -> None:
+        """Open the connections. Raises `SourceUnreachable` for certificates that TLS cannot use."""
+        self._bootstrap = list(bootstrap)
+        self._token = credentials.token
+        self._client: pyreqwest.client.Client = _client(credentials)
+
+    async def versions(self) -> Versions:
+        """Return the versions and the id of the source. Raises like `_call`."""
+        return await self._json("GET", "/v1/versions", Versions)
+
+    async def metadata(self) -> Metadata:
+        """Return the brokers, and the topics that the link may describe. Raises like `_call`."""
+        return await self._json("GET", "/v1/metadata", Metadata)
+
+    async def topic(self, name: str) -> TopicDescription:
+        """Return a topic with its configuration. Raises like `_call`."""
+        return await self._json("GET", f"/v1/topics/{quote(name)}", TopicDescription)
+
+    async def offsets(self, request: OffsetsLookupRequest) -> OffsetsLookupAnswer:
+        """Return the offsets at positions of partitions. Raises like `_call`."""
+        return await self._json("POST", "/v1/offsets:lookup", OffsetsLookupAnswer, request)
+
+    async def hand_over(self, name: str, request: HandOverRequest) -> HandOverAnswer:
+        """Make the source refuse records of a topic; return the ends of its partitions. Raises like `_call`."""
+        return await self._json("POST", f"/v1/topics/{quote(name)}:hand-over", HandOverAnswer, request)
+
+    async def take_back(self, name: str) -> None:
+        """Make the source accept records of a topic again. Raises like `_call`."""
+        await self._json("POST", f"/v1/topics/{quote(name)}:take-back", TopicDescription)
+
+    async def get(self, path: str, type_: type[T], query: Mapping[str, str | int] | None = None) -> T:
+        """Return the JSON answer to a call that changes nothing. Raises like `_call`."""
+        return await self._json("GET", f"{path}?{urlencode(query)}" if query else path, type_)
+
+    async def fetch(self, address: str, request: FetchRequest) -> list[Frame]:
+        """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_call`."""
+        seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
+        headers = {"content-type": JSON, "accept": FRAMES}
+        body = await self._send(address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds)
+        try:
+            return list(iterate_frames(body)) if body else []
+        except ProblemError as problem:
+            msg = f"{address} sent an answer that cannot be read: {problem.detail}"
+            raise SourceUnreachable(msg) from problem
+
+    async def close(self) -> None:
+        """Close the connections, which makes calls in progress fail."""
+        await self._client.close()
+
+    async def _json(self, method: str, path: str, type_: type[T], request: object = None) -> T:
+        body = b"" if request is None else msgspec.json.encode(request)
+        headers = {"accept": JSON} if request is None else {"accept": JSON, "content-type": JSON}
+        answer = await self._anywhere(
+            lambda address: self._send(address, method, path, headers, body, CALL_SECONDS_MAX)
+        )
+        try:
+            return msgspec.json.decode(answer, type=type_)
+        except msgspec.MsgspecError as error:
+            msg = f"the answer to {method} {path} cannot be read: {error}"
+            raise SourceUnreachable(msg) from error
+
+    async def _anywhere(self, send: Callable[[str], Awaitable[memoryview]]) -> memoryview:
+        failure: SourceUnreachable | None = None
+        for address in tuple(self._bootstrap):
+            try:
+                answer = await send(address)
+            except SourceUnreachable as error:
+                failure = error
+                # The next call begins with another address.
+                self._bootstrap.remove(address)
+                self._bootstrap.append(address)
+            else:
+                return answer
+        assert failure is not None, "a link has at least one address"
+        raise failure
+
+    async def _send(
+        self,
+        address: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        seconds: float,
+    ) -> memoryview:
+        """Return the body of an answer. Raises `ProblemError` for a refusal of the source, and `SourceUnreachable`."""
+        builder = self._client.request(method, address.rstrip("/") + path)
+        builder = builder.timeout(timedelta(seconds=seconds)).headers(headers)
+        if self._token is not None:
+            builder = builder.header("authorization", f"Bearer {self._token}")
+        if body:
+            builder = builder.body_bytes(body)
+        try:
+            with _cancellable():
+                response = await builder.build().send()
+                received = memoryview(await response.bytes())
+        except pyreqwest.exceptions.PyreqwestError as error:
+            msg = f"{address} does not answer: {type(error).__name__}: {error}"
+            raise SourceUnreachable(msg) from error
+        if response.status >= HTTPStatus.BAD_REQUEST:
+            raise _problem_of(response.status, received)
+        return received
+
+
+@contextmanager
+def _cancellable() -> Iterator[None]:
+    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped."""
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+def _problem_of(status: int, body: memoryview) -> ProblemError:
+    try:
+        document: dict[str, problems.JSON] = msgspec.json.decode(body, type=dict)
+    except msgspec.DecodeError:
+        document = {}
+    document.setdefault("detail", f"the source answered status {status} without a problem document")
+    document.setdefault("status", status)
+    return ProblemError.from_document(document)
+
+
+def _client(credentials: SourceCredentials) -> pyreqwest.client.Client:
+    rest_before_exit()
+    builder = (
+        pyreqwest.client.ClientBuilder()
+        .http2_prior_knowledge()
+        .http2_initial_stream_window_size(WINDOW_BYTES)
+        .http2_initial_connection_window_size(WINDOW_BYTES)
+        .http2_max_frame_size(FRAME_BYTES)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE)
+        .connect_timeout(timedelta(seconds=CONNECT_SECONDS_MAX))
+        .tcp_nodelay(True)
+        .follow_redirects(False)
+        .gzip(False)
+        .brotli(False)
+        .zstd(False)
+        .deflate(False)
+        .no_proxy()
+        .user_agent("fairlead-link")
+    )
+    try:
+        if credentials.ca_pem is not None:
+            builder = builder.add_root_certificate_pem(credentials.ca_pem)
+        if credentials.identity_pem is not None:
+            builder = builder.identity_pem(credentials.identity_pem)
+        return builder.build()
+    except (ValueError, pyreqwest.exceptions.BuilderError) as error:
+        msg = f"the certificates of the link cannot be used: {error}"
+        raise SourceUnreachable(msg) from error

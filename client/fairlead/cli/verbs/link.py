@@ -1,0 +1,302 @@
+"""`fairlead link`: mirror topics of another cluster, and move their writes from one cluster to the other."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import typer
+
+from fairlead import Admin
+from fairlead.cli.config_values import ConfigOption, changes
+from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
+from fairlead.cli.printing import print_document, print_done, print_rows
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
+from fairlead.cli.sizes import parse_size
+from fairlead_api.bodies.links import (
+    CreateLinkRequest,
+    LinkDescription,
+    LinkPolicies,
+    LinkSource,
+    LinkTopic,
+    NamePatterns,
+)
+
+Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name.")]
+Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Mirrors of the link.")]
+Rate = Annotated[
+    str | None, typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB.")
+]
+Factor = Annotated[int | None, typer.Option("--replication-factor", min=1, help="Replicas of each mirror.")]
+All = Annotated[bool, typer.Option("--all", help="Every mirror of the link.")]
+
+
+class OnTruncation(StrEnum):
+    """Reaction to records that the source lost after they were copied."""
+
+    FOLLOW = "follow"
+    STOP = "stop"
+
+
+class OnExpiry(StrEnum):
+    """Reaction to records that expired before they were copied."""
+
+    SKIP = "skip"
+    STOP = "stop"
+
+
+app = typer.Typer(no_args_is_help=True, help="Mirror topics of another cluster.")
+
+
+@app.callback()
+def link() -> None:
+    """Mirror topics of another cluster."""
+
+
+@app.command("create")
+def create(
+    name: Name,
+    source: Annotated[
+        list[str],
+        typer.Option("--source", metavar="URL", help="Address of a broker of the source; repeatable."),
+    ],
+    topics: Annotated[
+        list[str],
+        typer.Option("--topics", metavar="PATTERN", help="Topic, prefix followed by *, or *; repeatable."),
+    ],
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="Topics to leave out; repeatable."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", metavar="PATTERN", help="Groups whose offsets are copied; repeatable."),
+    ] = None,
+    prefix: Annotated[str, typer.Option("--prefix", help="Text before the name of each mirror.")] = "",
+    config: ConfigOption = None,
+    replication_factor: Factor = None,
+    rate: Rate = None,
+    on_truncation: Annotated[
+        OnTruncation, typer.Option("--on-truncation", help="If the source loses copied records.")
+    ] = OnTruncation.FOLLOW,
+    on_expiry: Annotated[
+        OnExpiry, typer.Option("--on-expiry", help="If records expire before they are copied.")
+    ] = OnExpiry.SKIP,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the source without creating the link.")
+    ] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Mirror topics of another cluster, from now on and with their past records.
+
+    Example: fairlead link create east --source http://east.example:9520 --topics 'orders-*'
+    """
+
+    async def work() -> LinkDescription:
+        request = CreateLinkRequest(
+            name=name,
+            source=LinkSource(bootstrap=source),
+            topics=NamePatterns(include=topics, exclude=exclude or []),
+            groups=NamePatterns(include=groups or []),
+            prefix=prefix,
+            config={**changes(config)},
+            replication_factor=replication_factor,
+            policies=LinkPolicies(truncated=on_truncation.value, expired=on_expiry.value),
+            bytes_per_second=parse_size(rate),
+        )
+        async with Admin(bootstrap) as admin:
+            return await admin.create_link(request, dry_run=dry_run)
+
+    found = run(work())
+    done = (
+        f"link {name} {'would mirror' if dry_run else 'mirrors'} topics of cluster {found.source_cluster_id}"
+    )
+    print_done(done, found, output)
+
+
+@app.command("list")
+def list_links(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """List the links.
+
+    Example: fairlead link list
+    """
+
+    async def work() -> list[LinkDescription]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.links()
+
+    links = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(links, output)
+        return
+    rows = [
+        (each.name, each.state, each.source_cluster_id, each.mirrors, each.source_problem or "reachable")
+        for each in links
+    ]
+    print_rows(["LINK", "STATE", "SOURCE", "MIRRORS", "SOURCE STATE"], rows)
+
+
+@app.command("describe")
+def describe(
+    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
+    """Show a link, and its topics with their lag behind the source.
+
+    Example: fairlead link describe east
+    """
+
+    async def work() -> tuple[LinkDescription, list[LinkTopic]]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.describe_link(name), await admin.link_topics(name)
+
+    found, topics = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document({"link": found, "topics": topics}, output)
+        return
+    state = found.source_problem or "reachable"
+    source = f"{', '.join(found.source.bootstrap)} (cluster {found.source_cluster_id}, {state})"
+    print_rows(["LINK", "STATE", "SOURCE"], [(found.name, found.state, source)])
+    _print_topics(topics)
+
+
+@app.command("pause")
+def pause(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Stop the copying of a link's mirrors.
+
+    Example: fairlead link pause east
+    """
+
+    async def work() -> LinkDescription:
+        async with Admin(bootstrap) as admin:
+            return await admin.pause_link(name)
+
+    print_done(f"link {name} is paused", run(work()), output)
+
+
+@app.command("resume")
+def resume(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Continue the copying of a link's mirrors.
+
+    Example: fairlead link resume east
+    """
+
+    async def work() -> LinkDescription:
+        async with Admin(bootstrap) as admin:
+            return await admin.resume_link(name)
+
+    print_done(f"link {name} runs", run(work()), output)
+
+
+@app.command("promote")
+def promote(
+    name: Name,
+    topics: Topics = None,
+    every: All = False,
+    failover: Annotated[
+        bool,
+        typer.Option("--failover", help="Do not ask the source; records that were not copied are lost."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before records may be lost.")] = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Make mirrors accept records. Without --failover, the source first refuses records, and none is lost.
+
+    Example: fairlead link promote east --all
+    """
+    chosen = _chosen(topics, every=every)
+
+    async def work() -> list[LinkTopic]:
+        async with Admin(bootstrap) as admin:
+            if failover and not yes and is_terminal():
+                _print_topics(
+                    [
+                        each
+                        for each in await admin.link_topics(name)
+                        if chosen == "all" or each.topic in chosen
+                    ]
+                )
+                typer.confirm("Records that were not copied are lost. Promote?", abort=True, err=True)
+            return await admin.promote_link(name, chosen, "failover" if failover else "planned")
+
+    promoted = run(work())
+    print_done(f"promoting {', '.join(each.topic for each in promoted)}", promoted, output)
+
+
+@app.command("take-back")
+def take_back(
+    name: Name,
+    topics: Topics = None,
+    every: All = False,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Give up the hand-over of mirrors, so that the source accepts records again.
+
+    Example: fairlead link take-back east --all
+    """
+    chosen = _chosen(topics, every=every)
+
+    async def work() -> list[LinkTopic]:
+        async with Admin(bootstrap) as admin:
+            return await admin.take_back_link(name, chosen)
+
+    found = run(work())
+    print_done(f"the source accepts records of {', '.join(each.topic for each in found)}", found, output)
+
+
+@app.command("adopt")
+def adopt(
+    name: Name,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics of this cluster.")],
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Make topics mirrors of their promoted copies in the source; records that the source lacks are kept in files.
+
+    Example: fairlead link adopt back orders
+    """
+
+    async def work() -> list[LinkTopic]:
+        async with Admin(bootstrap) as admin:
+            return await admin.adopt_link(name, topics)
+
+    found = run(work())
+    print_done(f"link {name} mirrors {', '.join(each.topic for each in found)}", found, output)
+
+
+@app.command("delete")
+def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Delete a link that has no mirrors.
+
+    Example: fairlead link delete east
+    """
+
+    async def work() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.delete_link(name)
+
+    run(work())
+    print_done(f"deleted link {name}", {"link": name}, output)
+
+
+def _chosen(topics: list[str] | None, *, every: bool) -> list[str] | Literal["all"]:
+    """Return the chosen mirrors; end the command unless exactly one of the topics and `--all` is given."""
+    if every == bool(topics):
+        fail_usage("name topics, or give --all")
+    return "all" if every else list(topics or ())
+
+
+def _print_topics(topics: list[LinkTopic]) -> None:
+    rows = [
+        (
+            each.topic,
+            each.state,
+            "?" if each.lag_records is None else each.lag_records,
+            "?" if each.lag_seconds is None else f"{each.lag_seconds:.1f}",
+            each.reason or "",
+        )
+        for each in topics
+    ]
+    print_rows(["TOPIC", "STATE", "LAG RECORDS", "LAG SECONDS", "REASON"], rows)

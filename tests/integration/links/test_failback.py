@@ -1,0 +1,62 @@
+"""A failover, and the way back: the old source follows its promoted copy, and keeps what only it has."""
+
+from __future__ import annotations
+
+from cluster_kit import Cluster, content
+from fairlead import Admin
+from fairlead.errors import HistoriesDivergedError
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import iterate_headers
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
+from link_kit import link, mirrored, paused, promoted, until, url
+from refusals import raises
+
+
+async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
+    source: Cluster, target: Cluster
+) -> None:
+    """After a failover, the old source is cut where the histories part, and its own records are kept in a file."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    await flights.produce(b"copied")
+    await link(source, target)
+    await mirrored(target, topic_id, 1)
+    async with Admin(url(target)) as admin:
+        await admin.pause_link("east")
+        await until(lambda: paused(target), "not every broker knows that the link is paused")
+        await flights.produce(b"never copied", b"not either")
+        await admin.promote_link("east", "all", "failover")
+        await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
+        with raises(HistoriesDivergedError):
+            await admin.adopt_link("east", ["flights"])
+    mirror = await target.led("flights", topic_id)
+    await mirror.produce(b"after the failover")
+    request = CreateLinkRequest(
+        name="back",
+        source=LinkSource(bootstrap=[url(target)]),
+        topics=NamePatterns(include=["flights"]),
+    )
+    async with Admin(url(source)) as admin:
+        await admin.create_link(request)
+        [adopted] = await admin.adopt_link("back", ["flights"])
+    await mirrored(source, topic_id, 2)
+    [tail] = (source.path / "1" / ".fairlead" / "tails").rglob("*.batches")
+    data = memoryview(tail.read_bytes())
+    kept = [
+        record.value
+        for at, header in iterate_headers(data)
+        for record in decode_records(data[at : at + header.total_bytes])
+    ]
+    async with Admin(url(source)) as admin:
+        await admin.promote_link("back", ["flights"])
+        await until(lambda: promoted(source, "flights", "back"), "the topic does not return")
+        described = await admin.describe_topic("flights")
+    flights = await source.led("flights", topic_id)
+    last = await flights.produce(b"back again")
+
+    assert adopted.state == "mirroring"
+    assert content(source.log(1, topic_id)).startswith(content(target.log(1, topic_id)))
+    assert (tail.parent.name, tail.name) == (topic_id, "0-1.batches")
+    assert kept == [b"never copied", b"not either"]
+    assert [era.epoch >> 20 for era in described.eras] == [1, 2]
+    assert last.base_offset == 2

@@ -1,0 +1,166 @@
+"""A hand-over under load loses nothing, and producers, groups and transactions go on at the mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from cluster_kit import Cluster, content
+from fairlead import Admin, TopicPartition
+from fairlead_api.batch.batches import ProducerStamp, decode_records, encode
+from fairlead_api.batch.columns import record_batch
+from fairlead_api.batch.header import iterate_headers
+from fairlead_api.bodies.links import NamePatterns
+from fairlead_api.identifiers import TopicId
+from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime import AppendResult
+from link_kit import link, mirrored, paused, promoted, until, url
+from refusals import refuses
+from runtime_kit import TopicClient
+
+WRITES_STOP_SECONDS_MAX = 2.0
+
+
+class Writer:
+    """A program that writes numbered records, and remembers which were acknowledged and when."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[bytes] = []
+        self.number = 0
+        self.last_at = 0.0
+
+    async def write(self, flights: TopicClient) -> str | None:
+        """Write one record; return the code of its refusal."""
+        value = b"%d" % self.number
+        try:
+            await flights.produce(value)
+        except ProblemError as problem:
+            return problem.code
+        self.number += 1
+        self.acknowledged.append(value)
+        self.last_at = time.monotonic()
+        return None
+
+
+def values(cluster: Cluster, topic_id: TopicId, broker: int = 1) -> list[bytes | None]:
+    """Return the values in a broker's log."""
+    data = memoryview(content(cluster.log(broker, topic_id)))
+    return [
+        record.value
+        for at, header in iterate_headers(data)
+        for record in decode_records(data[at : at + header.total_bytes])
+    ]
+
+
+async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(
+    source: Cluster, target: Cluster
+) -> None:
+    """Every acknowledged record is in the mirror once, and the mirror accepts records within two seconds."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights, writer = await source.led("flights", topic_id), Writer()
+    await link(source, target)
+    for _ in range(50):
+        assert await writer.write(flights) is None
+    await mirrored(target, topic_id, 50)
+
+    async def load() -> str:
+        while (refusal := await writer.write(flights)) is None:
+            pass
+        return refusal
+
+    async with Admin(url(target)) as admin:
+        writing = asyncio.get_running_loop().create_task(load())
+        await admin.promote_link("east", "all")
+        refused = await writing
+        stopped_at = writer.last_at
+
+        async def accepted() -> bool:
+            return await writer.write(await target.led("flights", topic_id)) is None
+
+        await until(accepted, "the mirror accepts no records")
+    began_at = writer.last_at
+    await mirrored(target, topic_id, len(writer.acknowledged))
+
+    assert refused == "topic_moved"
+    assert values(target, topic_id) == writer.acknowledged
+    assert values(target, topic_id, 2) == writer.acknowledged
+    assert began_at - stopped_at < WRITES_STOP_SECONDS_MAX
+
+
+async def test_a_repeat_across_a_hand_over_is_recognised(source: Cluster, target: Cluster) -> None:
+    """A producer that repeats its last batch at the promoted mirror gets the batch's offsets in the source."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    producer = await source.any.allocate_producer(None)
+    other = await target.any.allocate_producer(None)
+    stamp = ProducerStamp(producer.producer_id, producer.producer_epoch, 0)
+    data = encode(record_batch([b"once"], default_timestamp_us=1), producer=stamp).to_bytes()
+    [first] = await flights.produce_batch(data)
+    await link(source, target)
+    await mirrored(target, topic_id, 1)
+    async with Admin(url(target)) as admin:
+        await admin.promote_link("east", "all")
+        await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
+    mirror = await target.led("flights", topic_id)
+    [repeat] = await mirror.produce_batch(data)
+
+    assert isinstance(first, AppendResult)
+    assert isinstance(repeat, AppendResult)
+    assert (repeat.base_offset, repeat.duplicate) == (first.base_offset, True)
+    assert other.producer_id >> 32 != producer.producer_id >> 32
+
+
+async def test_a_hand_over_can_be_given_up(source: Cluster, target: Cluster) -> None:
+    """While the mirror of a paused link lacks records, its hand-over can be given up: the source accepts records."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    await link(source, target)
+    await mirrored(target, topic_id, 0)
+    async with Admin(url(target)) as admin:
+        await admin.pause_link("east")
+        await until(lambda: paused(target), "not every broker knows that the link is paused")
+    await flights.produce(b"not copied")
+    async with Admin(url(target)) as admin:
+        await admin.promote_link("east", "all")
+
+        async def refused() -> bool:
+            try:
+                await flights.produce(b"refused")
+            except ProblemError as problem:
+                return problem.code == "topic_moved"
+            return False
+
+        await until(refused, "the source accepts records")
+        [found] = await admin.take_back_link("east", ["flights"])
+        await admin.resume_link("east")
+    stored = await flights.produce(b"accepted")
+    await mirrored(target, topic_id, stored.base_offset + 1)
+    mirror = await target.led("flights", topic_id)
+    with refuses("topic_is_mirror"):
+        await mirror.produce(b"refused")
+
+    assert found.state == "mirroring"
+    assert values(target, topic_id)[-1] == b"accepted"
+
+
+async def test_offsets_of_groups_are_copied_up_to_the_end_of_the_mirror(
+    source: Cluster, target: Cluster
+) -> None:
+    """A group that the link names has its committed offset in the mirror; other groups are not copied."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    for number in range(5):
+        await flights.produce(b"%d" % number)
+    async with Admin(url(source)) as admin:
+        for group, offset in (("team", 4), ("others", 2)):
+            await admin.commit_group_offsets(group, {TopicPartition("flights", 0): offset})
+    await link(source, target, groups=NamePatterns(include=["team"]))
+    await mirrored(target, topic_id, 5)
+    async with Admin(url(target)) as admin:
+        await admin.promote_link("east", "all")
+        await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
+        offsets = await admin.group_offsets("team")
+        groups = [each.group for each in (await admin.list_groups())]
+
+    assert [each.offset for each in offsets.values()] == [4]
+    assert groups == ["team"]

@@ -1,0 +1,88 @@
+"""Losses at the source: expired records and recreated topics are reported, and never passed over."""
+
+from __future__ import annotations
+
+from cluster_kit import Cluster
+from fairlead import Admin
+from fairlead_api.bodies.links import LinkTopic
+from fairlead_api.identifiers import TopicId
+from link_kit import link, mirrored, paused, topic_of, until, url
+
+
+async def test_expired_records_are_skipped_and_counted(source: Cluster, target: Cluster) -> None:
+    """A mirror begins at the source's log start, even inside a batch, and skips what expired during a pause."""
+    topic_id = await _with_records(source, 2)
+    flights = await source.led("flights", topic_id)
+    await flights.produce(b"2", b"3", b"4")
+    async with Admin(url(source)) as admin:
+        await admin.delete_records("flights", 0, 3)
+    await link(source, target)
+    await mirrored(target, topic_id, 5)
+    await until(
+        lambda: _starts_at(target, topic_id, 3), "the mirror does not begin at the source's log start"
+    )
+    async with Admin(url(target)) as admin:
+        await admin.pause_link("east")
+        await until(lambda: paused(target), "not every broker knows that the link is paused")
+        for number in range(5):
+            await flights.produce(b"later %d" % number)
+        async with Admin(url(source)) as at_source:
+            await at_source.delete_records("flights", 0, 8)
+        await admin.resume_link("east")
+    await mirrored(target, topic_id, 10)
+    mirror = await target.led("flights", topic_id)
+
+    async def has_all() -> bool:
+        return (await mirror.fetch(8)).high_watermark == 10
+
+    await until(has_all, "the high watermark does not reach the end of the mirror")
+    found = await mirror.fetch(8)
+
+    await until(lambda: _starts_at(target, topic_id, 8), "the log start does not follow the source")
+
+    assert mirror.handle().copying.skipped == 3
+    assert (found.next_offset, found.high_watermark) == (10, 10)
+
+
+async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Cluster) -> None:
+    """The mirror of a topic that was deleted keeps its records and can be promoted; the new topic is blocked."""
+    topic_id = await _with_records(source, 2)
+    await link(source, target)
+    await mirrored(target, topic_id, 2)
+    async with Admin(url(source)) as admin:
+        await admin.delete_topic("flights")
+        await admin.create_topic("flights", partitions=1)
+
+    async def stopped() -> bool:
+        found = await topic_of(target, "flights")
+        return found is not None and found.state == "faulted"
+
+    await until(stopped, "the mirror does not stop")
+    found = await topic_of(target, "flights")
+    async with Admin(url(target)) as admin:
+        await admin.promote_link("east", ["flights"], "failover")
+
+        async def promoted() -> bool:
+            left: LinkTopic | None = await topic_of(target, "flights")
+            return left is None or left.state == "blocked"
+
+        await until(promoted, "the mirror is not promoted")
+    mirror = await target.led("flights", topic_id)
+    last = await mirror.produce(b"after")
+
+    assert found is not None
+    assert found.reason == "source_gone"
+    assert last.base_offset == 2
+
+
+async def _with_records(source: Cluster, count: int) -> TopicId:
+    """Create a topic with one record in each of its batches."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    for number in range(count):
+        await flights.produce(b"%d" % number)
+    return topic_id
+
+
+async def _starts_at(target: Cluster, topic_id: TopicId, offset: int) -> bool:
+    return all(target.log(broker, topic_id).log_start_offset == offset for broker in (1, 2))

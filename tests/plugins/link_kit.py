@@ -1,0 +1,77 @@
+"""Two clusters with a link between them, for tests of links."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import waiting
+from cluster_kit import SECONDS_MAX, Cluster
+from fairlead import Admin
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, LinkTopic, NamePatterns
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.registry.link_records import LinkState
+
+
+def url(cluster: Cluster, broker: int = 1) -> str:
+    """Return the base URL of a broker."""
+    return f"http://{cluster.brokers[broker].addresses.data}"
+
+
+async def link(source: Cluster, target: Cluster, name: str = "east", *topics: str, **fields: Any) -> None:
+    """Create a link of the target for topics of the source."""
+    request = CreateLinkRequest(
+        name=name,
+        source=LinkSource(bootstrap=[url(source)]),
+        topics=NamePatterns(include=list(topics or ("*",))),
+        **fields,
+    )
+    async with Admin(url(target)) as admin:
+        await admin.create_link(request)
+
+
+async def topic_of(target: Cluster, name: str, link_name: str = "east") -> LinkTopic | None:
+    """Return a topic of a link; None if the link does not have it."""
+    async with Admin(url(target)) as admin:
+        found = await admin.link_topics(link_name)
+    return next((each for each in found if each.topic == name), None)
+
+
+async def until(met: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait until a condition holds, by polling, because no event announces it to the test."""
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not await met():
+                await waiting.pause(waiting.LOOK_SECONDS)
+    except TimeoutError:
+        raise AssertionError(what) from None
+
+
+async def mirrored(target: Cluster, topic_id: TopicId, end: int, *brokers: int, partition: int = 0) -> None:
+    """Wait until the logs of brokers of the target end at an offset."""
+
+    async def met() -> bool:
+        try:
+            return all(
+                target.log(broker, topic_id, partition).end_offset == end
+                for broker in brokers or target.brokers
+            )
+        except KeyError:
+            return False
+
+    await until(met, f"the mirror does not end at {end}")
+
+
+async def paused(target: Cluster, link_name: str = "east") -> bool:
+    """Return whether every broker of the target knows that a link is paused."""
+    return all(
+        each.broker.metadata.links[link_name].value.state is LinkState.PAUSED
+        for each in target.brokers.values()
+    )
+
+
+async def promoted(target: Cluster, name: str, link_name: str = "east") -> bool:
+    """Return whether a mirror was promoted."""
+    found = await topic_of(target, name, link_name)
+    return found is None or found.state == "promoted"

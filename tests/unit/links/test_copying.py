@@ -1,0 +1,85 @@
+"""The next step of a mirror's partition after each answer of the source."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.links.copying import (
+    Append,
+    Arrived,
+    CopyStep,
+    Cut,
+    Expired,
+    FaultReason,
+    Gone,
+    MirrorLog,
+    OnExpiry,
+    OnTruncation,
+    RaiseEpoch,
+    Skip,
+    SourceAnswer,
+    Stop,
+    Truncated,
+    next_step,
+)
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart
+
+LOG = MirrorLog(
+    Offset(0),
+    Offset(20),
+    LeaderEpoch(6),
+    (EpochStart(LeaderEpoch(2), Offset(0)), EpochStart(LeaderEpoch(5), Offset(10))),
+)
+EMPTY = MirrorLog(Offset(0), Offset(0), LeaderEpoch(1), ())
+PARTED = Truncated(EpochEnd(LeaderEpoch(2), Offset(15)))
+
+
+def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
+    """Return an answer of a source whose log starts at 3."""
+    return Arrived(Offset(first_offset), None if last_epoch is None else LeaderEpoch(last_epoch), Offset(3))
+
+
+@pytest.mark.parametrize(
+    ("answer", "step"),
+    [
+        (arrived(None), Append(Offset(3))),
+        (arrived(5), Append(Offset(3))),
+        (arrived(6), RaiseEpoch(LeaderEpoch(7))),
+        (arrived(9), RaiseEpoch(LeaderEpoch(10))),
+        (arrived(5, first_offset=18), Cut(Offset(18))),
+        (PARTED, Cut(Offset(10))),
+        (Truncated(EpochEnd(LeaderEpoch(5), Offset(12))), Cut(Offset(12))),
+        (Expired(Offset(40)), Skip(Offset(40))),
+        (Expired(Offset(20)), Stop(FaultReason.SOURCE_DAMAGED, Offset(20))),
+        (Gone(), Stop(FaultReason.SOURCE_GONE, Offset(20))),
+    ],
+)
+def test_each_answer_has_one_step(answer: SourceAnswer, step: CopyStep) -> None:
+    """Batches are appended below the partition's epoch only; a cut keeps every record that both logs have."""
+    assert next_step(LOG, answer, OnTruncation.FOLLOW, OnExpiry.SKIP) == step
+
+
+def test_a_mirror_without_records_takes_the_batch_around_its_start() -> None:
+    """The source may have deleted records up to an offset inside a batch, and sends the whole batch."""
+    begun = replace(EMPTY, log_start=Offset(3), end_offset=Offset(3), leader_epoch=LeaderEpoch(6))
+
+    assert next_step(begun, arrived(5, first_offset=0), OnTruncation.FOLLOW, OnExpiry.SKIP) == Append(
+        Offset(3)
+    )
+
+
+def test_policies_stop_a_partition() -> None:
+    """With the policy `stop`, nothing is dropped or skipped; a mirror without records has nothing to miss."""
+    assert next_step(LOG, PARTED, OnTruncation.STOP, OnExpiry.SKIP) == Stop(
+        FaultReason.SOURCE_TRUNCATED, Offset(10)
+    )
+    assert next_step(LOG, Expired(Offset(40)), OnTruncation.FOLLOW, OnExpiry.STOP) == Stop(
+        FaultReason.SOURCE_EXPIRED, Offset(40)
+    )
+    assert next_step(EMPTY, Expired(Offset(40)), OnTruncation.FOLLOW, OnExpiry.STOP) == Skip(Offset(40))
+    assert next_step(replace(EMPTY), arrived(1, 0), OnTruncation.STOP, OnExpiry.STOP) == RaiseEpoch(
+        LeaderEpoch(2)
+    )

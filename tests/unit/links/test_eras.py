@@ -1,0 +1,35 @@
+"""Eras of promotions: their leader epochs, and the comparison of two histories."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_api.identifiers import LeaderEpoch
+from fairlead_broker.links.eras import ERA_EPOCHS, ERA_MAX, Kinship, first_of_next_era, kinship
+
+EPOCHS = st.integers(0, (1 << 31) - 1).map(LeaderEpoch)
+
+
+@given(st.lists(EPOCHS, min_size=1, max_size=4))
+def test_the_next_era_is_above_every_known_epoch(epochs: list[LeaderEpoch]) -> None:
+    """The first epoch of the next era starts an era, and is above every epoch but those of the last era."""
+    found = first_of_next_era(*epochs)
+
+    if max(epochs) >= ERA_MAX * ERA_EPOCHS:
+        assert found is None
+    else:
+        assert found is not None
+        assert found > max(epochs)
+        assert found % ERA_EPOCHS == 0
+        assert found - max(epochs) <= ERA_EPOCHS
+
+
+def test_two_histories_are_compared_by_their_promotions() -> None:
+    """A history continues another one if it has the same promotions first; promotions of their own part them."""
+    first, second, other = ("east", 1), ("west", 2), ("north", 2)
+
+    assert kinship((), ()) is Kinship.SAME_OR_OLDER
+    assert kinship((first,), (first, second)) is Kinship.SAME_OR_OLDER
+    assert kinship((first, second), (first,)) is Kinship.NEWER
+    assert kinship((first, second), (first, other)) is Kinship.PARTED

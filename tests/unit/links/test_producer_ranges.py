@@ -1,0 +1,25 @@
+"""Ranges of producer ids."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead_broker.links.producer_ranges import RANGE_BITS, first_producer_id
+
+
+@given(st.uuids(version=4))
+def test_a_range_is_inside_the_ids_and_beside_those_of_others(cluster_id: UUID) -> None:
+    """A range begins at a multiple of 2^32, ends below 2^63, and is always the same for a cluster."""
+    first = first_producer_id(str(cluster_id))
+
+    assert first % (1 << RANGE_BITS) == 0
+    assert 0 < first <= (1 << 63) - (1 << RANGE_BITS)
+    assert first == first_producer_id(str(cluster_id))
+
+
+def test_ranges_differ() -> None:
+    """A thousand clusters have ranges of their own."""
+    assert len({first_producer_id(str(number)) for number in range(1000)}) == 1000

@@ -1,0 +1,44 @@
+"""The topics that a link mirrors, and why others are blocked."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.identifiers import TopicId
+from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopic, blocked, is_chosen
+from fairlead_broker.registry.link_records import NamePatterns
+
+OURS, THEIRS, WON, GONE, NEW = (TopicId(name) for name in ("ours", "theirs", "won", "gone", "new"))
+LOCAL = LocalTopics("west", {"orders": OURS, "east.flights": THEIRS, "was": WON}, {THEIRS}, {WON}, {GONE})
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "reason"),
+    [
+        (SourceTopic("flights", THEIRS), "east.flights", None),
+        (SourceTopic("trips", NEW), "east.trips", None),
+        (SourceTopic("trips", NEW, ("west", "north")), "east.trips", BlockReason.CYCLE),
+        (SourceTopic("was", WON), "was", BlockReason.PROMOTED),
+        (SourceTopic("orders", OURS), "east.orders", BlockReason.ID_TAKEN),
+        (SourceTopic("orders", NEW), "orders", BlockReason.NAME_TAKEN),
+        (SourceTopic("old", GONE), "old", BlockReason.DELETED_HERE),
+    ],
+)
+def test_a_topic_is_mirrored_unless_a_reason_blocks_it(
+    topic: SourceTopic, name: str, reason: BlockReason | None
+) -> None:
+    """A topic id exists once in a cluster, and never returns to a cluster through which it came."""
+    assert blocked(topic, name, LOCAL) is reason
+
+
+def test_patterns_choose_names() -> None:
+    """A name needs a pattern that includes it, and none that excludes it; internal names need their own pattern."""
+    patterns = NamePatterns(include=("orders-*", "trips"), exclude=("orders-test",))
+
+    assert [
+        name for name in ("orders-1", "orders-test", "trips", "trips-1") if is_chosen(patterns, name)
+    ] == [
+        "orders-1",
+        "trips",
+    ]
+    assert not is_chosen(NamePatterns(include=("*",)), "__audit")

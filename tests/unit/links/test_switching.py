@@ -1,0 +1,35 @@
+"""The order of the steps of a promotion."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
+from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, next_switch_step
+from fairlead_broker.registry.records import MirrorState
+
+FIRST = PartitionIndex(0)
+END = {FIRST: CopiedTo(Offset(9), LeaderEpoch(3))}
+ERA = LeaderEpoch(1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("state", "known", "step"),
+    [
+        (MirrorState.MIRRORING, Known(), None),
+        (MirrorState.HANDING_OVER, Known(), SwitchStep.HAND_OVER),
+        (MirrorState.HANDING_OVER, Known(END), SwitchStep.WAIT),
+        (MirrorState.HANDING_OVER, Known(END, {FIRST: CopiedTo(Offset(8), LeaderEpoch(3))}), SwitchStep.WAIT),
+        (MirrorState.HANDING_OVER, Known(END, {FIRST: CopiedTo(Offset(9), LeaderEpoch(2))}), SwitchStep.WAIT),
+        (MirrorState.HANDING_OVER, Known(END, END), SwitchStep.COPY_GROUPS),
+        (MirrorState.HANDING_OVER, Known(END, END, groups_copied=True), SwitchStep.BEGIN_PROMOTION),
+        (MirrorState.PROMOTING, Known(partitions_without_era=1), SwitchStep.CHOOSE_ERA),
+        (MirrorState.PROMOTING, Known(era=ERA, partitions_without_era=1), SwitchStep.BEGIN_ERAS),
+        (MirrorState.PROMOTING, Known(era=ERA), SwitchStep.FINISH),
+    ],
+)
+def test_each_state_and_what_is_known_have_one_step(
+    state: MirrorState, known: Known, step: SwitchStep | None
+) -> None:
+    """A mirror is promoted after the source refuses records and the mirror has the source's last record."""
+    assert next_switch_step(state, known) is step
