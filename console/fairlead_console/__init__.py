@@ -24,6 +24,6 @@ Conventions of the parts:
 - **Values from the cluster are hostile.** Templates escape everything. `|safe` is not used, except for macros.
 - **Numbers** are written with `number`, `size`, `duration` and `moment` of `templates/parts/figures.html`, which show a
   short text, and the exact value on hover.
-- **Errors of the SDK are raised**: `error_pages.py` answers with a page that names the problem, the next step and the
-  page of the problem.
+- **Errors of the SDK are not caught by the pages**: `error_pages.py` turns each error into a page that shows the
+  problem, the next step and a link to the problem's reference page.
 """

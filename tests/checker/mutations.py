@@ -202,7 +202,7 @@ def acknowledge_below(events: list[Event], rng: random.Random) -> list[Event] | 
     for _, second in rng.sample(pairs, len(pairs)):
         key = events[begun[second["id"]]]["key"]
         if (key, second["offset"]) in told:
-            # The request begins after all records above it were acknowledged.
+            # In the changed history, the request begins only after every record with a higher offset was acknowledged.
             moved = [event for event in events if event.get("id") != second["id"] or event["op"] != "send"]
             end = next(at for at, event in enumerate(moved) if event["op"] == "heal")
             later = [event for event in events if event["op"] == "send" and event["id"] == second["id"]]

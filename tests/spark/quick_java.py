@@ -58,7 +58,7 @@ def class_archive() -> Path:
 
 
 def _digest() -> str:
-    """Return a digest of Java and Spark, because a JVM accepts an archive only with the files that created it."""
+    """Return a digest of Java and Spark: a JVM refuses an archive that was created from other files."""
     spec = find_spec("pyspark")
     assert spec is not None, "these tests need the extra spark"
     assert spec.origin is not None, "a package of files"

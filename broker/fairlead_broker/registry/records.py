@@ -201,8 +201,8 @@ class BrokerRegistration(Record, frozen=True, kw_only=True):
     peer_tls: CertificateRecord | None = None
     """Certificate of the peer listener and of calls to peers, even if the listener does not use TLS yet."""
     peer_key: str | None = None
-    """Public Ed25519 key, in lower-case hexadecimal digits, of the proofs that authenticate the broker to peers, or
-    None if an older release wrote the registration. Without a key, the broker sends and accepts secrets.
+    """Public Ed25519 key, in lower-case hexadecimal, with which peers verify the broker's proofs; None if an older
+    release wrote the registration. Without a key, the broker sends and accepts secrets.
     """
     partitions_max: Positive | None = None
     """Maximum number of replicas on the broker. None means no limit: an older release wrote the registration."""

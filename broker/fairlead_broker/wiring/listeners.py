@@ -60,7 +60,7 @@ class ClosedConnections:
         self._happened: Callable[[AuditEvent, dict[str, object]], None] = lambda *_: None
 
     def audit(self, happened: Callable[[AuditEvent, dict[str, object]], None]) -> None:
-        """Write audit records from now on, when the broker knows its cluster."""
+        """Write audit records from now on. The caller calls this method once the broker knows its cluster."""
         self._happened = happened
 
     def report(self, reason: str, addresses: list[str], count: int) -> None:

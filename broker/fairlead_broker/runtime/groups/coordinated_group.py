@@ -237,8 +237,8 @@ class CoordinatedGroup:
         """Write offsets, merged with other waiting commits; return once the offsets are stored.
 
         `admit` returns the entries. `admit` is called now and again when the offsets are written, because the caller
-        may have lost its partitions by then. An exception of `admit` is raised to the caller. `gives_way`: other
-        commits in the same transaction take precedence, because `admit` considers only the stored offsets.
+        may have lost its partitions by then. An exception that `admit` raises propagates to the caller. `gives_way`:
+        other commits in the same transaction take precedence, because `admit` considers only the stored offsets.
         """
         self._check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()

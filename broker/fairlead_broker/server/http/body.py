@@ -493,7 +493,7 @@ class BodyReader:
             self._counted = False
 
     def _go_on(self) -> None:
-        """Count the call again because its body is complete and its work begins; the call is no longer refused."""
+        """Count the call again as its complete body is processed; from here on, the call cannot be refused."""
         if self._aside:
             self._aside = False
             self._counted = True

@@ -134,7 +134,7 @@ def sizes(
 ) -> None:
     """Show the bytes that topics use on the disks of all brokers; with a topic, those of each replica.
 
-    A replica whose broker does not answer is not counted, or has no size.
+    If a broker does not answer, its replicas are missing from the sums, and are listed without a size.
 
     Example: fairlead topic sizes orders
     """

@@ -163,7 +163,7 @@ async def test_full_queue_is_overloaded(start_runtime: StartRuntime) -> None:
 
 
 async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime) -> None:
-    """The memory of waiting batches is limited over all partitions, and is released with the batches."""
+    """Memory for waiting batches is limited across all partitions, and is released with the batches."""
     storage = WatchedStorage()
     runtime = await start_runtime(storage, limits={"produce_bytes_max": 1 << 20})
     flights = await topic(runtime, partitions=2)
