@@ -419,7 +419,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_cleaner_map_used_ratio",
         kind=_GAUGE,
-        help="Fraction of the memory for keys that was used in the last round; at 1, a round ends before the end of the log.",
+        help="Fraction of the memory for keys that the last round used; at 1, a round ends before the end of the log.",
     ),
     MetricDefinition(
         name="fairlead_cleaner_dirty_ratio_max",

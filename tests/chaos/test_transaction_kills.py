@@ -21,7 +21,6 @@ async def test_each_order_has_one_result_whatever_is_killed(tmp_path: Path) -> N
     report = await prove(tmp_path, 2, 5, FAULTS, DELAY_SECONDS_MAX)
 
     assert report["is_exactly_once"], report
-    assert report["kills_between_write_and_answer"] == 1, "the broker was not killed before its answer"
     assert report["transactions_with_late_calls"] > 10, report
     # A paused program that had no open transaction may begin one and fence its successor, which starts again.
     assert set(report["workers_that_ended_by"]) == {"ProducerFencedError"}, report

@@ -21,7 +21,8 @@ from client_programs import cache
 from client_steps import Client, ClientFailed, ClientMissing, Steps, Target, check, finished
 
 BENCHMARKS: Final = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+# Behind the folders of the tests, which have modules of the same names.
+sys.path.append(str(BENCHMARKS))
 
 from peers.brokers import KAFKA_VERSION, fetch_jars, fetch_kafka
 

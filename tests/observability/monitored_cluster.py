@@ -180,6 +180,8 @@ class Load:
         with Admin(self._bootstrap) as admin:
             admin.create_topic("orders", partitions=6, replication_factor=self._replicas)
             admin.create_topic("clicks", partitions=3, replication_factor=self._replicas)
+            quorum = {"replication.mode": "quorum"}
+            admin.create_topic("payments", partitions=1, replication_factor=self._replicas, config=quorum)
         for thread in self._threads:
             thread.start()
 

@@ -137,7 +137,7 @@ class KafkaListener(Part):
     model_config = ConfigDict(
         json_schema_extra=rules(
             Rule(
-                "self.type != 'loadbalancer' || has(self.advertisedHost)",
+                "!has(self.type) || self.type != 'loadbalancer' || has(self.advertisedHost)",
                 "type loadbalancer needs advertisedHost, since Kafka's clients call each broker by its own address",
                 ".advertisedHost",
             ),

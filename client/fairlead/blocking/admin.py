@@ -68,6 +68,7 @@ class Admin(Facade[AsyncAdmin]):
     describe_cleaning = blocking(AsyncAdmin.describe_cleaning)
     clean_partition = blocking(AsyncAdmin.clean_partition)
     reassignments = blocking(AsyncAdmin.reassignments)
+    replica_sizes = blocking(AsyncAdmin.replica_sizes)
     offsets_for = blocking(AsyncAdmin.offsets_for)
     list_groups = blocking(AsyncAdmin.list_groups)
     list_transactions = blocking(AsyncAdmin.list_transactions)

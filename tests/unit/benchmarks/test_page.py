@@ -72,6 +72,7 @@ def documents() -> dict[str, dict[str, Any]]:
     ]
     bench["secured"] = compared("secured", handshakes=shaken)
     bench |= {part: compared(part) for part in ("transactions", "transform", "isolation")}
+    bench |= {part: compared(part) for part in ("cleaning", "rebuild", "cleaning-latency")}
     decided = {"decisions_per_second": 9.9, "p50": 4_000.0, "p99": 20_000.0, "refused": 0}
     bench["decisions"] = measured(
         cases=[{"producers": 1, "runs": [decided | {"writes_per_second": 9.9, "broker_cores": 0.05}]}],
@@ -87,7 +88,11 @@ def documents() -> dict[str, dict[str, Any]]:
             "reached": True,
         }
     )
-    return {"bench.json": bench, "spark.json": spark}
+    return {
+        "bench.json": bench,
+        "revisions.json": {"revisions": compared("revisions")},
+        "spark.json": spark,
+    }
 
 
 def page_of(results: dict[str, dict[str, Any]], folder: Path) -> tuple[str, str]:
@@ -133,7 +138,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     assert "| 705 (700 to 710) | 2.0 (2.0 to 2.0) ms | 9.0 (9.0 to 9.0) ms |" in page
     assert "| 1 | 10 | 4.0 ms | 20.0 ms | 10 | 0.05 | 0 | 10 a second, p99 at most 500 ms | yes |" in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
-        *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "spark"),
+        *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "compaction", "revisions", "spark"),
     }
     assert "left out" not in said
 
