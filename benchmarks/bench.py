@@ -15,11 +15,11 @@ from typing import TypeAlias
 import cleaning
 import compression
 import footprint
-import groups_consume
 import records
 import secured
 import throughput
 import transaction_cases
+from group_parts import consuming
 from parts import add_folders, measure_parts
 
 Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
@@ -28,7 +28,7 @@ PARTS: dict[str, Part] = {
     "throughput": throughput.throughput,
     "kilobyte": throughput.kilobyte,
     "send": records.send,
-    "consume": groups_consume.consume,
+    "consume": consuming.consume,
     "nats": records.nats,
     "compression": compression.compression,
     "cleaning": cleaning.cleaning,

@@ -11,18 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-import groups_consume
-import groups_moves
 import groups_scale
+from group_parts import consuming, moves
 from parts import add_folders, measure_parts
 
 Part: TypeAlias = Callable[[argparse.Namespace, Path], dict[str, object]]
 
 PARTS: dict[str, Part] = {
-    "consume": groups_consume.consume,
-    "join": groups_moves.join,
-    "member": groups_moves.member,
-    "coordinator": groups_moves.coordinator,
+    "consume": consuming.consume,
+    "join": moves.join,
+    "member": moves.member,
+    "coordinator": moves.coordinator,
     "scale": groups_scale.scale,
 }
 

@@ -1,6 +1,6 @@
 """Part of `make bench` for single records in Python: compares `send` with the Python clients of Kafka and NATS.
 
-Reading single records is measured by `groups_consume`, except for NATS, whose reads are also measured in this part. A
+Reading single records is measured by `group_parts/consuming.py`, except for NATS, whose reads are also measured in this part. A
 side is a client with one way of sending. While one broker is measured, the other brokers are stopped.
 """
 
