@@ -1,7 +1,7 @@
 """Part of `make bench` for single records in Python: compares `send` with the Python clients of Kafka and NATS.
 
-Reading single records is measured by `group_parts/consuming.py`, except for NATS, whose reads are also measured in this part. A
-side is a client with one way of sending. While one broker is measured, the other brokers are stopped.
+`group_parts/consuming.py` measures the reading of single records; only the reads of NATS are also measured in this
+part. A side is a client with one way of sending. While one broker is measured, the other brokers are stopped.
 """
 
 from __future__ import annotations
