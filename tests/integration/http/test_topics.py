@@ -120,8 +120,8 @@ async def test_metadata_has_an_etag(api) -> None:
                     "adding": [],
                     "removing": [],
                     "min_isr": 1,
-                        "voters": [],
-                        "write": None,
+                    "voters": [],
+                    "write": None,
                 }
                 for index in range(2)
             ],
