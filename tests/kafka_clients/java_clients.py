@@ -21,10 +21,12 @@ from client_programs import cache
 from client_steps import Client, ClientFailed, ClientMissing, Steps, Target, check, finished
 
 BENCHMARKS: Final = Path(__file__).parents[2] / "benchmarks"
-# Behind the folders of the tests, which have modules of the same names.
+# Only for the import: the folder has modules with names of the simulator's packages.
 sys.path.append(str(BENCHMARKS))
 
 from peers.brokers import KAFKA_VERSION, fetch_jars, fetch_kafka
+
+sys.path.remove(str(BENCHMARKS))
 
 OLDEST: Final = "2.1.1"
 TOOLS: Final = "org.apache.kafka.tools"
