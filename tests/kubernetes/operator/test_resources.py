@@ -227,7 +227,10 @@ def test_defaults_are_those_that_are_documented(api: KubeClient, namespace: str)
             "claimPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
             "deletionPolicy": "Delete",
             "etcd": {"managed": {"replicas": 3, "storage": {"size": "2Gi"}}},
-            "listeners": {"data": {"type": "internal", "perBroker": False}},
+            "listeners": {
+                "data": {"type": "internal", "perBroker": False},
+                "kafka": {"enabled": False, "type": "internal"},
+            },
             "networkPolicy": {"enabled": True},
             "podMonitor": {"enabled": True},
         }
