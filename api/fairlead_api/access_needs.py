@@ -15,7 +15,7 @@ from typing import Final
 class Operation(StrEnum):
     """Operation of a call on a resource, with the names from Kafka's access rules."""
 
-    # Each decision hashes an operation and a kind, and the hash of an enumeration runs in Python.
+    # Each decision hashes an operation and a kind, and an enumeration member's hash is computed in Python.
     __hash__ = str.__hash__
 
     DESCRIBE = "describe"
@@ -46,10 +46,10 @@ SINGLE_NAME: Final = "*"
 
 
 class NameSource(StrEnum):
-    """Source of the name of the resource on which a permission is needed."""
+    """How to find the name of the resource on which a permission is needed."""
 
     PATH = "path"
-    """The name is the value of the path parameter that has the name of the kind."""
+    """The name is the value of the path parameter that is named after the kind."""
     SINGLE = "single"
     """The call needs permission on the name `*`, the only resource of its kind."""
     BODY = "body"

@@ -35,7 +35,7 @@ class AuditEvent(StrEnum):
     CERTIFICATE_RELOADED = "certificate_reloaded"
     """A listener began to use a new certificate."""
     ISSUER_KEYS_CHANGED = "issuer_keys_changed"
-    """The keys of an issuer of signed tokens have changed."""
+    """The keys of an issuer of signed tokens changed."""
     CONNECTION_CUT = "connection_cut"
     """Connections were closed because of the behaviour of their clients."""
 
@@ -68,7 +68,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     issuer: str | None = None
     """Name of the issuer of the caller's signed token."""
     kid: str | None = None
-    """Id of the issuer's key that verified the token."""
+    """Id of the issuer's key with which the token was verified."""
     address: str | None = None
     """Address of the client."""
     route: str | None = None
@@ -84,7 +84,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     count: int = 1
     """Number of equal refusals since the previous record of the same refusal."""
     change: dict[str, object] | None = None
-    """Changed object with the new values, and with the previous values if they are known."""
+    """The changed object with its new values, and with its previous values if they are known."""
 
 
 def cut(name: str) -> str:

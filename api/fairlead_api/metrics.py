@@ -35,7 +35,7 @@ class MetricDefinition:
 LATENCY_BUCKETS: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 )  # fmt: skip
-"""Histogram buckets in seconds, from the time of a read from the page cache to the longest default timeout."""
+"""Histogram buckets in seconds, from the duration of a read from the page cache to the longest default timeout."""
 SYNC_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 """Histogram buckets in seconds, from the sync time of a drive with a protected cache to that of a failing drive."""
 GROUP_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)

@@ -126,7 +126,7 @@ CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
 TOKEN_LIFE: Final = timedelta(days=90)
 """Default lifetime of a token; a call may set another lifetime, or None for a token that does not expire."""
 PAGE_ENTRIES: Final = 1000
-"""Entries of a page of a list, the maximum that brokers allow, so that a list of many topics takes few calls."""
+"""Number of entries per page of a list: the maximum that brokers allow, so that a long list takes few calls."""
 TOKENS_PATH: Final = "/v1/tokens"
 ACLS_PATH: Final = "/v1/acls"
 QUOTAS_PATH: Final = "/v1/quotas"

@@ -61,7 +61,7 @@ class _Running:
     fetching: asyncio.Task[None]
     """Task of the fetcher, which runs until the consumer is closed."""
     arrival: asyncio.Event
-    """Event that is set when a call that waits for a batch should check again."""
+    """Event that tells a call that waits for a batch to check again."""
 
 
 class Consumer:
@@ -97,8 +97,9 @@ class Consumer:
     - assignor: `"uniform"` or `"range"`.
     - fetch_wait_max, fetch_bytes_min: maximum time that a broker delays the answer to a fetch while fewer bytes are
       available.
-    - fetch_bytes_max, partition_fetch_bytes_max: maximum bytes of one answer, and of one partition in the answer.
-    - prefetch_bytes: maximum bytes that are fetched and not yet read.
+    - fetch_bytes_max, partition_fetch_bytes_max: maximum number of bytes in one answer, and of one partition in the
+      answer.
+    - prefetch_bytes: maximum number of bytes that are fetched and not yet read.
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
     - isolation: `"read_committed"` reads only records of committed transactions and records without transactions, up to
       the first record of an open transaction; the default, `"read_uncommitted"`, reads all records.

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 Retried: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 _LOST: Final = (MemberFencedError, MemberNotFoundError, StaleMemberEpochError, TransactionNotFoundError)
-"""Refusals of a commit after which the records are read again, by this consumer or by the next owner."""
+"""Refusals of a commit after which this consumer, or the next owner, reads the records again."""
 _PASSING: Final = (UnreachableError, DeliveryTimeoutError, RetryError, RefreshError)
-"""Causes of an abort that may have disappeared by the next attempt."""
+"""Causes of an abort that may be gone at the next attempt."""
 
 _BACKOFF: Final = Backoff(seconds_initial=0.05, seconds_max=2.0)
 

@@ -40,9 +40,9 @@ MOUNTED_TOKEN: Final = Path("/var/run/secrets/fairlead/token")
 TOKEN_SECONDS_MAX: Final = 30.0
 """Age in seconds at which a token file is read again, and a provider is called again."""
 EXPIRY_SECONDS: Final = 30.0
-"""Seconds before the expiry of a signed token at which its command runs again."""
+"""Seconds before the expiry of a signed token at which the command that prints the token runs again."""
 ASK_SECONDS_MAX: Final = 60.0
-"""Maximum duration of a provider or a command in seconds; a command may ask a person to log in."""
+"""Maximum time in seconds that a provider or a command may take; a command may ask a person to log in."""
 TOKEN_BYTES_MAX: Final = 8 * 1024
 _TEXT: Final = re.compile(r"[\x21-\x7e]+")
 

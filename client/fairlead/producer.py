@@ -151,7 +151,7 @@ THREAD_TABLE_BYTES: Final = 1 * MIB
 milliseconds."""
 
 FAILURES_MAX: Final = 1000
-"""Maximum number of failed batches kept for the next `flush`; further failures are only counted."""
+"""Maximum number of failed batches that are kept for the next `flush`; further failures are only counted."""
 
 
 class Producer:

@@ -392,7 +392,7 @@ class ConsumerSettings:
     processor time as all other work.
     """
     partition_fetch_bytes_max: int = 4 * MIB
-    """Maximum bytes of one partition in an answer; the partition's first batch may exceed this size."""
+    """Maximum number of bytes of one partition in an answer; the partition's first batch may exceed this size."""
     prefetch_bytes: int = 64 * MIB
     """Maximum bytes of all partitions together that are fetched and not yet read; the answers to two more requests may
     exceed this size."""

@@ -38,7 +38,8 @@ class Table:
 
     - bootstrap: URL of a broker, or several.
     - topic: name of the topic, which need not be compacted; a record without a key is ignored.
-    - on_change: function that is called with each batch after it was applied, in order; an exception ends the reading.
+    - on_change: function that is called with each batch, in order, after the batch was applied; an exception ends the
+      reading.
     - keeps_values: whether the table keeps keys and values; without them, only `on_change` gets the records.
 
     The remaining arguments are those of `Consumer`. The table reads committed records only. Raises `SettingError` for

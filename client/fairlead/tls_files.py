@@ -30,7 +30,7 @@ class TlsMaterial:
     """Content of the TLS files. The class has no `repr`, because the content may include a private key."""
 
     ca_pem: bytes | None
-    """Certificates of further authorities; None if only the system's authorities are trusted."""
+    """Certificates of additional authorities; None if only the system's authorities are trusted."""
     identity_pem: bytes | None
     """Key and certificate chain of the client; None without a client certificate."""
 
@@ -50,7 +50,7 @@ class TlsFiles:
     def chosen(
         cls, ca_file: FilePath | None, client_cert_file: FilePath | None, client_key_file: FilePath | None
     ) -> TlsFiles:
-        """Return the files from the arguments, else from the environment; the last source is the mounted bundle.
+        """Return the files that arguments name, else those in the environment, else the mounted bundle.
 
         Raises `SettingError` for a certificate without a key, or a key without a certificate.
         """

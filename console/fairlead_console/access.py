@@ -2,7 +2,7 @@
 
 Pages take `Access` as a dependency and never open an Admin client themselves, so that every call has the identity of
 the caller. A caller without a session calls the cluster without a token; an open cluster has only such callers. The
-console queries the cluster separately for each identity, until some minutes after the last request of the identity.
+console queries the cluster separately for each identity, and stops some minutes after the identity's last request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REQUEST_TIMEOUT: Final = "10s"
 RETRY_TIMEOUT: Final = "5s"
 """Timeouts are short, because a person waits for the page."""
 IDLE_SECONDS: Final = 300.0
-"""Time after the last request of an identity, after which the console forgets the identity."""
+"""Time since the last request of an identity after which the console forgets the identity."""
 IDENTITIES_MAX: Final = 100
 """Maximum number of identities at a time; the identity with the oldest request is forgotten first."""
 ANONYMOUS: Final = ""

@@ -16,7 +16,7 @@ REFUSAL: Final = (
 
 
 class BodyLimit:
-    """ASGI middleware that refuses a larger body because of its declared length, or once it has become too large."""
+    """ASGI middleware that refuses a body if its declared length is too large, or once it has become too large."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

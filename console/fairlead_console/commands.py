@@ -108,7 +108,7 @@ def console(
 
 
 def _limit_memory() -> None:
-    """Let all threads share two arenas of the C library, each of which keeps the memory of its largest moment."""
+    """Let all threads share two arenas of the C library, because each arena keeps as much memory as it ever used."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS_MAX)
 
@@ -151,7 +151,7 @@ async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, unti
 
 
 class _Server(uvicorn.Server):
-    """Server that announces its address once it serves requests, and leaves the handling of signals to the command."""
+    """Server that announces its address once it serves requests, and leaves signals to the command."""
 
     def __init__(self, config: uvicorn.Config, announcement: str) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""Answers to errors: a page that names the problem, the next step, and the page of the problem."""
+"""Answers to errors: a page with the problem, the next step, and a link to the problem's reference page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check of the metadata of an Arrow IPC record batch message before Arrow reads the message.
+"""Check the metadata of an Arrow IPC record batch message before Arrow reads the message.
 
 Arrow's reader trusts lengths, counts and positions, and detects most invalid values only when it validates the columns
 after reading them. This module parses the flatbuffer with bounds checks at every step and compares the metadata with
@@ -149,8 +149,9 @@ def read_message(message: Buffer, *, offset_column: bool = False) -> ArrowMessag
 def number_places(message: Buffer) -> tuple[bytes, tuple[tuple[int, int], ...]]:
     """Return the metadata of a plain-schema message, and the positions of the numbers in that metadata.
 
-    Each entry is the position of the first int64 and the number of int64: body length, rows, buffers (start and size of
-    each), nodes (length and null count of each). The message must come from this process and have at least one record.
+    Each entry is the position of the first int64 value and the number of int64 values: body length, rows, buffers
+    (start and size of each), nodes (length and null count of each). The message must come from this process and have at
+    least one record.
     """
     metadata = _metadata(message)
     *_, length_at, _ = _fields(metadata, _U32.unpack_from(metadata)[0])

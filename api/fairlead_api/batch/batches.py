@@ -172,9 +172,9 @@ _TIMESTAMP_COLUMN: Final = 2
 _HEADERS_COLUMN: Final = 3
 _OFFSET_DELTA_COLUMN: Final = 4
 _FEW_RECORDS_MAX: Final = 16
-"""Maximum number of records whose columns become lists again, because this is faster than checking their buffers."""
+"""Maximum number of records whose columns are converted back to lists, which is faster than checking the buffers."""
 _SMALL_RECORDS_MAX: Final = 128
-"""Maximum number of records whose message is written directly, which is two to six times as fast as Arrow's writer."""
+"""Maximum number of records in a message that is written directly, two to six times as fast as with Arrow's writer."""
 _SMALL: Final = MessageLayout(
     memoryview(one_empty_record().serialize())  # the contents of the record do not matter
 )
@@ -350,7 +350,7 @@ def decode(
 
 
 def _no_records(header: BatchHeader) -> pa.RecordBatch:
-    """Return empty columns for a batch without a body, whose records compaction has removed."""
+    """Return empty columns for a batch that has no body because compaction removed its records."""
     if header.body_stop != header.body_start or header.uncompressed_bytes:
         _malformed("record count 0 with a body; allowed: body length 0")
     schema = SCHEMA_WITH_OFFSETS if header.has_offset_column else SCHEMA

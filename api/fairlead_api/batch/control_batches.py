@@ -44,7 +44,7 @@ _MARKER_ATTRIBUTES: Final = int(Attribute.TRANSACTIONAL | Attribute.CONTROL)
 
 
 class MarkerKind(IntEnum):
-    """Outcome that a marker gives to the open transaction of its producer."""
+    """Outcome of a producer's open transaction, as stated by a marker."""
 
     ABORT = 0
     COMMIT = 1
@@ -128,7 +128,7 @@ def read_marker(extension: bytes, producer_id: int, epoch: int) -> Marker | None
     """Return the marker in a control batch, or None for a control batch of another kind or version.
 
     `producer_id`, `epoch`: fields of the header. The checksum is not verified. Raises `malformed_batch` if the
-    extension is malformed, or if the marker does not have the length of its version.
+    extension is malformed, or if the marker does not have the length that its version requires.
     """
     found = next((entry for entry in unpack_extension(extension) if entry.type == ExtensionType.MARKER), None)
     if found is None:

@@ -16,8 +16,7 @@ from fairlead_api.problems import ProblemError
 
 _ENTRY: Final = struct.Struct("<HH")
 REFUSING_TYPES_START: Final = 0x8000
-"""First type of the range of types that must not be skipped: a reader refuses a batch with an unknown type of the
-range."""
+"""First type that must not be skipped: a reader refuses a batch with an unknown type from here upwards."""
 
 
 class ExtensionType(IntEnum):

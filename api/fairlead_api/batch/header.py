@@ -249,7 +249,7 @@ def iterate_headers(buffer: Buffer, start: int = 0) -> Iterator[tuple[int, Batch
 def make_stamp(
     header: BatchHeader, base_offset: int, leader_epoch: int, append_time_us: int, stamp_flags: int = 0
 ) -> bytes:
-    """Return the 36 bytes that replace the first 36 of a produced batch.
+    """Return the 36 bytes that replace the first 36 bytes of a produced batch.
 
     The first 32 bytes are the leader's stamp with its checksum; the last 4 of the 36 bytes are the producer's checksum
     from `header`.

@@ -23,8 +23,7 @@ _R: Final = np.uint32(24)
 _COLUMN_LENGTH_MAX: Final = 64
 """Maximum length in bytes of keys that numpy hashes; for longer keys, hashing each distinct key once is faster."""
 _COLUMN_LENGTHS_MAX: Final = 16
-"""Maximum number of different key lengths in a column that numpy hashes, which requires a separate pass for each
-length."""
+"""Maximum number of different key lengths in a column that numpy hashes, because each length needs a separate pass."""
 
 
 def partitions_for_keys(

@@ -39,10 +39,10 @@ LAST_OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 
 class Cover(msgspec.Struct, frozen=True):
-    """Offsets of a rewritten batch, and the fields that it takes over from the stored batches in its range."""
+    """Offsets of a rewritten batch, and the fields that are copied from the stored batches in its range."""
 
     source: BatchHeader
-    """Header of the first stored batch in the range, which provides codec, schema and, without records, the times."""
+    """Header of the first stored batch in the range: source of codec, schema and, if no record remains, the times."""
     base_offset: int
     next_offset: int
     append_time_us: int

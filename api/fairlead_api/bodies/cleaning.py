@@ -15,7 +15,7 @@ ReplicaCleaningState = Literal["held", "off", "no_answer", "not_held", "unreadab
 
 
 class CleaningRound(Answer, frozen=True, kw_only=True):
-    """End of a round of cleaning.
+    """How a round of cleaning ended.
 
     `done`: every segment of the range was replaced. `abandoned`: the log changed during the round. `damaged`: stored
     bytes have changed. `failed`: the disk or the process failed. `no_space`: the volume has too little free space.
@@ -45,7 +45,7 @@ class ReplicaCleaning(Answer, frozen=True, kw_only=True):
     dirty_bytes: int | None = None
     """Size of the segments that the next round would clean for the first time."""
     dirty_ratio: float | None = None
-    """Share of `dirty_bytes` in the size of all segments that the next round would read."""
+    """Ratio of `dirty_bytes` to the size of all segments that the next round would read."""
     requested_offset: int | None = None
     """Offset up to which `:clean` has requested rounds; null without a pending request."""
     last_round: CleaningRound | None = None

@@ -2,7 +2,7 @@
 
 All JSON from callers is decoded by this module: by `decode_request` for admin calls and metadata of frames, by
 `decode_json` for record bodies with their own decoders, and by `decode_slices` for large record bodies. This module
-must not depend on any particular request. The file is long because every refusal of JSON is made here.
+must not depend on any particular request. The file is long because it contains every refusal of JSON.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def check_record(body: bytes) -> None:
 
 
 def is_value(text: bytes) -> bool:
-    """Return whether a text is JSON that a parser may parse in one call, which is a condition for records in bodies."""
+    """Return whether a text is JSON that a parser may parse in one call, as is required of records in bodies."""
     try:
         check_record(text)
         _anything(text).decode(text)

@@ -70,7 +70,7 @@ class JsonRecord(Request, frozen=True, kw_only=True):
 
 
 class JsonValueRecord(Request, frozen=True, kw_only=True):
-    """Record with any JSON values as key and value, kept as text; null means no key, or a tombstone."""
+    """Record with any JSON values as key and value, kept as text; a null key means no key, a null value a tombstone."""
 
     # A default factory is used because a default of type Raw cannot be written to a schema.
     key: msgspec.Raw = msgspec.field(default_factory=lambda: _NULL)

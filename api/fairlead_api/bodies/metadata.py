@@ -44,10 +44,10 @@ class Versions(Answer, frozen=True, kw_only=True):
 class BrokerDescription(Answer, frozen=True, kw_only=True):
     """Broker of the cluster; `address` is the base URL of its data listener, null for a broker that is not running.
 
-    `external_address` is the base URL for clients outside the brokers' network: empty if these clients are sent to
-    the address that they have called, and null for a broker without a listener for these clients. A cordoned broker
-    gets no new replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot move away from the
-    broker, because no other broker can receive these partitions.
+    `external_address` is the base URL for clients outside the brokers' network: empty if these clients are sent to the
+    address that they called, and null for a broker without a listener for these clients. A cordoned broker gets no new
+    replicas. `immovable` names at most 100 partitions (`topic-0`) that a drain cannot move away from the broker,
+    because no other broker can receive these partitions.
     """
 
     id: int
@@ -107,9 +107,9 @@ class ReplicaStanding(Answer, frozen=True, kw_only=True):
     counted: int | None
     """Offset below which the records of the replica count, null while the replica has not reported."""
     near: bool | None
-    """Whether the replica is a voter with every committed record that had every record within the lag time."""
+    """Whether the replica is a voter that has every committed record and caught up within the lag time."""
     entry_is_current: bool | None
-    """Whether the partition names the incarnation in which the replica reports; if not, the replica does not count."""
+    """Whether the partition names the incarnation in which the replica reports; else the reports do not count."""
 
 
 class PartitionDescription(PartitionMetadata, frozen=True, kw_only=True):

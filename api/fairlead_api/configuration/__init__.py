@@ -81,7 +81,7 @@ _UNUSED: Final = {
 }
 """Keys that a replication mode does not use."""
 FEATURE_LEVEL_KEY: Final = "feature.level"
-"""Key whose value is stored in the record of the cluster, not in its configuration, and that a call can only raise."""
+"""Key whose value is stored in the cluster's record instead of the cluster's configuration, and can only be raised."""
 SECURITY_MODE_KEY: Final = "security.mode"
 SECURITY_PREFIXES: Final = ("security.", "tokens.", "audit.")
 """Prefixes of the keys whose change also requires permission to alter `security`."""
@@ -211,11 +211,11 @@ def merge_patch(
     patch: Mapping[str, ConfigInput] | None,
     scope: ConfigScope = ConfigScope.TOPIC,
 ) -> dict[str, str]:
-    """Return the stored configuration after a JSON merge patch: null resets a key to its default, or all keys.
+    """Return the stored configuration after a JSON merge patch.
 
-    The whole patch is checked before any value is changed. Raises the problems of `parse_value`, and a problem for a
-    key that is read only when a broker starts. The function also builds the configuration of a new topic, from an empty
-    configuration.
+    Null as a value resets a key to its default, and null as the patch resets all keys. The whole patch is checked
+    before any value is changed. Raises the problems of `parse_value`, and a problem for a key that is read only when a
+    broker starts. The function also builds the configuration of a new topic, from an empty configuration.
     """
     if patch is None:
         return {}
@@ -311,7 +311,7 @@ def _effective_topic_config(
 def effective_config(
     scope: ConfigScope, layers: Mapping[ConfigScope, Mapping[str, ConfigInput]]
 ) -> dict[str, ConfigEntry]:
-    """Return every key that can be set in a scope (broker or cluster), with its value in this scope and the source.
+    """Return every key that can be set in a scope (broker or cluster), with its value and the value's source.
 
     For a default that depends on other settings, the value is a description of the rule.
     """

@@ -50,7 +50,7 @@ class AnswerForm:
     """Format of a successful answer to a call.
 
     `type` is the msgspec type of a JSON body, or None if there is no JSON body. `other_types` are alternative types of
-    the body, which a parameter selects. `line_types` are the types of the lines or events of a streamed body.
+    the body, selected by a parameter. `line_types` are the types of the lines or events of a streamed body.
     """
 
     status: int

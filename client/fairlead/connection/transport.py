@@ -51,7 +51,7 @@ SILENT_SECONDS: Final = 10.0
 """Seconds for which a broker that did not answer is tried last, because another failed attempt may take seconds."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
-"""Timeout of the request to a second broker; this request may delay the first broker's answer by as much."""
+"""Timeout of the request to a second broker, which may delay the first broker's answer by at most this time."""
 
 CERTIFICATE_WANTED: Final = "the broker may want a client certificate (client_cert_file)"
 ONE_ADDRESS_WANTED: Final = (

@@ -63,9 +63,9 @@ class CommitBefore:
             self.held = None
 
     def drop(self) -> Unseen | None:
-        """Drop the held-back batch without handing it out.
+        """Drop the held-back batch, which must not be handed out.
 
-        Returns the commit to undo, if the member has owned the partition without interruption.
+        Returns the commit to undo, if the member has owned the partition without interruption since that commit.
         """
         held, self.held = self.held, None
         owned = None if held is None else self._owned_hand(held)

@@ -178,7 +178,7 @@ INSTANCE_WAIT_SECONDS: Final = 15.0
 loses the instance id after two missed heartbeats; a live member keeps the instance id."""
 
 REPORT_AGAIN_SECONDS: Final = 30.0
-"""Seconds between log lines while heartbeats keep failing, instead of one line per attempt."""
+"""Seconds between two log lines while heartbeats keep failing."""
 
 
 class MemberState(StrEnum):

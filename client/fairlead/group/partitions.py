@@ -181,7 +181,7 @@ class GroupPartitions:
             cursor.withheld = False
         self._reading.wake()
         if fresh and self._settings.commit is not CommitMode.MANUAL:
-            # Without this commit, a restart after a crash could begin at a later end of the log.
+            # Without this commit, a restart after a crash could begin at an end of the log that has moved on.
             await self._committer.commit_processed(fresh)
         self._report(Taken(action.round))
 
@@ -314,7 +314,7 @@ def _cursor(place: TopicPartition, topic_id: str, offset: int, last_epoch: int |
 
 
 class GroupTopics:
-    """Topics to which a member subscribes by name, and which of these topics are known to be missing."""
+    """Topics to which a member subscribes by name, and those of them that are known to be missing."""
 
     def __init__(self, settings: GroupSettings, metadata: MetadataCache, transport: Transport) -> None:
         self._settings = settings

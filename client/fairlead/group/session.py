@@ -1,7 +1,7 @@
 """Membership of a consumer in its group: heartbeats in a separate task, and all work for the group except reading.
 
 The session carries out the actions of the state machine `member`, reports their outcomes, and passes partition orders
-to `partitions`. The session keeps errors until the next take, a call that waits for a batch, raises them. Only
+to `partitions`. The session keeps errors until the next take (a call that waits for a batch) raises them. Only
 `begin_take` and `end_take` run in the reader's task, once per batch.
 """
 

@@ -111,7 +111,7 @@ class Accumulator:
             queue.close_open()
 
     def drain(self, now: float) -> list[PartitionQueue]:
-        """Return the partitions whose first batch may be sent now, sorted by waiting time, longest first.
+        """Return the partitions whose first batch may be sent now, longest waiting time first.
 
         The batch stays in its queue until `start` removes it, because the partition may have no known leader, or the
         sender may have reached its limit of requests.
@@ -359,7 +359,7 @@ def _is_tried(batch: PendingBatch) -> bool:
 def _clear_up(piece: PendingBatch) -> None:
     """Mark the other pieces as not stored: a stored piece proves that the batch was not stored before it was cut.
 
-    A stored piece proves nothing about a sibling piece that was itself cut after an attempt that may have stored the
+    A stored piece proves nothing about a sibling piece that was cut again after an attempt that may have stored the
     sibling.
     """
     rest = piece.rest

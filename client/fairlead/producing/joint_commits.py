@@ -41,7 +41,8 @@ async def commit_together(
 ) -> None:
     """Commit transactions of different producers: all of them, or none.
 
-    `metadata`: text in the last transaction, which is returned when a producer with the name of its producer begins.
+    `metadata`: text in the last transaction, which is returned when a producer with the same name begins its next
+    transaction.
 
     Raises the errors of a refused commit. After an error without a definite answer, all transactions may be committed.
     """

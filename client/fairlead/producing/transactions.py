@@ -155,7 +155,7 @@ class ProducerTransactions:
             await self._settle_unknown(transaction, began, error)
 
     async def _settle_unknown(self, transaction: OpenTransaction, began: float, cause: FairleadError) -> None:
-        """Request an abort to learn the outcome of an unanswered commit; return if the commit was written.
+        """Request an abort to learn the outcome of an unanswered commit; return whether the commit was written.
 
         Raises `TransactionAbortedError` for an abort, and `CommitUnknownError` if no broker answers.
         """
@@ -174,10 +174,10 @@ class ProducerTransactions:
             self._next = replace(identity, epoch=identity.epoch + 1)
 
     async def abort(self, transaction: OpenTransaction) -> None:
-        """Abort a transaction, unless an earlier commit that got no answer was written, and set its outcome.
+        """Abort a transaction and set its outcome, unless an earlier commit without an answer was written.
 
-        Raises `ProducerFencedError`, and the last error if no definite answer arrives. In this case the cluster aborts
-        the transaction after its timeout, unless it is committed.
+        Raises `ProducerFencedError`, and the last error if no definite answer arrives. Without a definite answer, the
+        cluster aborts the transaction after its timeout, unless the transaction is committed.
         """
         try:
             await self._end(transaction, "abort", None)

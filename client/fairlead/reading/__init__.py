@@ -8,7 +8,7 @@ The package is public for connectors, which read fixed ranges or plan by offsets
 - `fetcher`: `Fetcher`, the task that keeps a `Prefetch` full; the property `trouble` is the error that is being
   retried.
 - `reader`: `batches_in`, the checked batches of a `Fetched`.
-- `offsets`: `OffsetLookup`, the offsets of positions: earliest, latest, a time.
+- `offsets`: `OffsetLookup`, which finds the offset of a position: earliest, latest, a time.
 
 A connector uses these classes but does not extend them, and imports no module of `fairlead.connection`. A connector
 without its own event loop runs these classes on a `LoopThread` of `fairlead.blocking.loop_thread`.

@@ -200,7 +200,7 @@ class Prefetch:
         self._drop_stale()
 
     def due(self, now: float) -> list[Cursor]:
-        """Return the cursors that should be fetched now, sorted by waiting time, longest first."""
+        """Return the cursors that should be fetched now, longest waiting time first."""
         if self._buffered_bytes >= self._settings.prefetch_bytes:
             return []
         share = self._settings.prefetch_bytes // max(len(self.cursors), 1)
@@ -285,7 +285,7 @@ class Prefetch:
         return None
 
     def make_room(self) -> bool:
-        """Drop entries of other partitions if the entries fill the buffer and a requested partition needs room.
+        """Drop entries of partitions not requested if they fill the buffer and a requested partition needs room.
 
         Dropped entries are fetched again when their partition is requested. Entries of a partition with a fetch in
         flight are kept, because the answer continues after these entries.

@@ -27,7 +27,7 @@ SESSION_SECONDS: Final = 12 * 3600
 FLOW_SECONDS: Final = 600
 """Maximum duration of a sign-in at an issuer."""
 PIECE_LETTERS: Final = 3800
-"""Maximum size of the piece of a session in one cookie, since browsers drop cookies above 4,096 bytes."""
+"""Maximum size of a session's piece in one cookie, since browsers drop cookies above 4,096 bytes."""
 PIECES_MAX: Final = 4
 _NONCE_BYTES: Final = 12
 _ID_BYTES: Final = 16
@@ -145,7 +145,7 @@ class Sessions:
 
 
 def _name(request: Request, cookie: _Cookie, number: int) -> str:
-    """Return the name of a piece; with https, the prefix prevents other hosts of the domain from setting the cookie."""
+    """Return the name of a piece; with https, a prefix prevents other hosts of the domain from setting the cookie."""
     prefix = "__Host-" if request.url.scheme == "https" else ""
     return f"{prefix}{cookie.name}{number or ''}"
 

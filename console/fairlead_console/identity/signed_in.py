@@ -1,8 +1,8 @@
 """ASGI middleware before all pages: the session of each request, and the host names under which the console answers.
 
-If the name of another site resolved to the address of the console, the pages of that site could read the console (DNS
-rebinding). A console on a loopback address therefore answers only under loopback names, and every console under its
-public address.
+If the name of another site resolved to the console's address, that site's pages could read the console (DNS rebinding).
+A console with a public address therefore answers only under this address, and any other console on a
+loopback address only under loopback names.
 """
 
 from __future__ import annotations

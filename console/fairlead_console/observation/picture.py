@@ -193,7 +193,7 @@ def outlined(topic: TopicMetadata) -> TopicDescription:
 def byte_rate(before: Topic, now: Topic, seconds: float) -> float:
     """Return the stored bytes per second of a topic between two pictures.
 
-    A log from which records were deleted has grown by its new records, of the average size of a record.
+    A log from which records were deleted is assumed to have grown by its new records, each of the average record size.
     """
     if seconds <= 0:
         return 0.0

@@ -23,7 +23,7 @@ router = APIRouter()
 RECORDS_MAX: Final = 1_000_000
 SECONDS_MAX: Final = 600
 CHUNK_RECORDS: Final = 1000
-"""Number of records that are converted to text in one step, in a thread, so that other requests wait less."""
+"""Number of records that are converted to text in one step, in a thread, so that other requests need not wait long."""
 MEDIA_TYPES: Final = {"ndjson": "application/x-ndjson", "arrow": "application/vnd.apache.arrow.stream"}
 
 

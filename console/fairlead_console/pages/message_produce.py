@@ -121,7 +121,7 @@ def _partition(text: str) -> int | None:
 def _command(
     topic: str, key: str, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int | None
 ) -> str:
-    """Return the command that writes the same record; a value with line breaks is in base64."""
+    """Return the command that writes the same record, with a value in base64 if it has line breaks."""
     words = ["fairlead", "produce", topic]
     text = "" if value is None else value.decode()
     if value is None:

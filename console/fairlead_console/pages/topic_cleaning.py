@@ -15,7 +15,7 @@ from fairlead_console.page import page
 
 router = APIRouter()
 ROWS_MAX: Final = 20
-"""Partitions of one page: the leader of each asks all its replicas."""
+"""Partitions on one page, few because each partition's leader asks all replicas."""
 
 
 @router.get("/topics/{name}/cleaning")

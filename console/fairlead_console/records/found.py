@@ -52,7 +52,7 @@ class FoundPage:
 
 
 async def found_page(scan: Scan, scan_range: ScanRange, records_max: int) -> FoundPage:
-    """Collect the records of a scan; records that do not fit on the page are found again by the next scan."""
+    """Collect the records of a scan; records that do not fit on the page must be found again by the next scan."""
     by_partition: dict[int, list[FoundRecord]] = {}
     async for rows in scan.rows():
         kept = by_partition.setdefault(rows.partition, [])

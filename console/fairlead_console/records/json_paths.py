@@ -92,7 +92,7 @@ class JsonPath:
 
 
 def json_path(text: str) -> JsonPath:
-    """Return the path that `text` describes. Raises `JsonPathError`."""
+    """Return the path that is described by `text`. Raises `JsonPathError`."""
     rest = text.strip()
     if not rest.startswith("$"):
         msg = f"a JSON path begins with $, for example $.customer.id == 17; found {text!r}"

@@ -26,7 +26,7 @@ PREFETCH_BYTES: Final = 16 * MIB
 WINDOW_BYTES: Final = 48 * MIB
 """Number of bytes that a backward scan reads at a time."""
 WINDOW_GROWTH: Final = 8
-"""Maximum factor by which the next window is larger, because earlier records may be larger than expected."""
+"""Maximum factor by which the next window grows, because earlier records may be larger than expected."""
 TURN_SECONDS: Final = 0.02
 """Time after which a scan yields to other requests of the console."""
 

@@ -64,7 +64,7 @@ def headers_of(record: FoundRecord) -> list[tuple[str, bytes | None]]:
 
 
 def shown(excerpt: Excerpt | None, headers: Iterable[tuple[str, bytes | None]], view: View) -> Shown:
-    """Return contents in a view; contents that do not suit the view are shown in another view, with a note."""
+    """Return contents in the chosen view or, if they do not suit it, in another view with a note."""
     if view in ("auto", "event"):
         event = cloud_event(headers, None if excerpt is None else excerpt.data)
         if event is not None:

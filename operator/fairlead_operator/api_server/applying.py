@@ -57,7 +57,7 @@ _SCALE: Final[Mapping[str, Decimal]] = {
 
 
 def hash_of(manifest: Manifest) -> str:
-    """Return the fingerprint of a manifest; the order of keys does not matter."""
+    """Return the fingerprint of a manifest, which does not depend on the order of keys."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

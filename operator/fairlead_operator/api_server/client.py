@@ -506,7 +506,7 @@ def _version(manifest: Manifest) -> str:
 
 
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
-    """Raise `Conflict` if the live object has a different owner than the manifest; adopt an object without an owner.
+    """Raise `Conflict` if the live object and the manifest have different owners; adopt an object without an owner.
 
     A manifest without an owner is never refused: the operator applies one to remove the owner of objects that it keeps.
     """

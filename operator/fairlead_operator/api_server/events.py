@@ -1,9 +1,9 @@
 """Events on objects, as shown by `kubectl describe`. A repeated message increases the count of the existing Event.
 
 The name of an Event is derived from its object and message, so that a restarted operator or another leader finds the
-existing Event. A repetition updates the count and the time of the last occurrence in the Event. Repetitions beyond a
-burst are counted in memory and written together with a later repetition, since a persistent state must not cause a
-steady stream of writes.
+existing Event. A repetition updates the Event's count and the time of its last occurrence. Repetitions beyond a burst
+are counted in memory and written together with a later repetition, since a persistent state must not cause a steady
+stream of writes.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from fairlead_operator.telemetry import Log
 LEASE_SECONDS: Final = 12.0
 """Duration of the Lease: another operator takes over if the Lease is not renewed for this time."""
 ACT_SECONDS: Final = 9.0
-"""Time for which the leader may act after sending its last successful renewal request. The difference from
-`LEASE_SECONDS` covers writes in flight.
+"""Time after sending a successful renewal request during which the leader may act. The difference from `LEASE_SECONDS`
+covers writes in flight.
 """
 RENEW_SECONDS: Final = 3.0
 LEASE_CALL_SECONDS: Final = 3.0
@@ -65,7 +65,7 @@ class Leadership:
         self._lease: Manifest | None = None
 
     def seconds_left(self) -> float:
-        """Return the seconds for which this process may act without another renewal; 0 or less if it must not act."""
+        """Return the seconds for which this process may still act without a renewal; 0 or less if it must not act."""
         return self._acts_until - self._clock.monotonic()
 
     @property

@@ -24,7 +24,7 @@ from fairlead_api.bodies.transactions import (
 PARTITIONS_AT_ONCE: Final = 20
 """Number of partitions whose leaders are queried at the same time."""
 HANGING_SECONDS: Final = 60
-"""Seconds after its timeout from which an open transaction counts as hanging."""
+"""Number of seconds beyond its timeout after which an open transaction counts as hanging."""
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions of producers.")
 TransactionName = Annotated[
