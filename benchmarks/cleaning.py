@@ -1,9 +1,9 @@
-"""Parts of `make bench` for compacted topics: the cleaner and Kafka's, rebuilt tables, writes during cleaning.
+"""Parts of `make bench` for compacted topics: Fairlead's cleaner and Kafka's, rebuilt tables, writes during cleaning.
 
 Both sides store the same records (keys of 16 to 40 bytes, values of 100 bytes, a tenth of the keys distinct, in random
 order) in a topic whose records are too young to be cleaned. Then the topic's `min.compaction.lag.ms` is lowered, and
 the time until the log has shrunk is measured, with the processor time of the broker and its child process. A final
-record makes Kafka close the previous segment, since Kafka closes segments only when it appends.
+record makes Kafka close the previous segment, since Kafka closes a segment only when it appends a record.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from fairlead_api.batch.header import Codec
 CODECS = ("none", "lz4", "zstd")
 VALUE = bytes(range(100))
 HELD = 2**62
-"""Value of `min.compaction.lag.ms` in milliseconds with which no record is cleaned."""
+"""Value of `min.compaction.lag.ms`, in milliseconds, that prevents all cleaning."""
 SEGMENT_BYTES = 64 << 20
 PART_RECORDS = 100_000
 """Number of records that are prepared together."""
 SHRUNK = 0.2
-"""Share of the stored bytes at which a log counts as cleaned: a tenth of the keys are distinct, and the remaining
+"""Fraction of the stored bytes at which a log counts as cleaned: a tenth of the keys are distinct, and the remaining
 batches compress less well.
 """
 CLEANED_RATIO_MIN = 1.5
@@ -245,7 +245,7 @@ def rebuild(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 def _distinct_keys(count: int) -> Iterator[bytes]:
     """Yield distinct keys, the same in every run.
 
-    They are not kept: Python's garbage collector would search a list of them during the measurement.
+    The keys are not kept in a list: Python's garbage collector would search the list during the measurement.
     """
     rng = random.Random(25)
     return (b"%024x" % rng.getrandbits(96) for _ in range(count))
@@ -322,7 +322,7 @@ def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[
 async def _latencies(
     peer: FairleadPeer, records: KeyedRecords, number: int
 ) -> tuple[list[float], list[float]]:
-    """Return the seconds of writes during rounds of cleaning, and of as many writes after each round."""
+    """Return the seconds of writes during rounds of cleaning, and the seconds of as many writes after each round."""
     config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
     names = [f"table-{number}-{index}" for index in range(CLEANED_TOPICS)]
     folders: dict[str, str] = {}
@@ -337,7 +337,7 @@ async def _latencies(
         os.sync()
         busy, idle = list[float](), list[float]()
         async with Producer(peer.url, linger_ms=0) as single:
-            # Short phases in turn, since the load of other programs on the machine changes within seconds.
+            # Short phases alternate, since the load from other programs on the machine changes within seconds.
             for name in names:
                 await admin.alter_topic(name, config={"min.compaction.lag.ms": 0})
                 stored, least = _log_bytes(peer, folders[name]), len(busy)
@@ -356,5 +356,5 @@ async def _write(producer: Producer, topic: str, seconds: list[float]) -> None:
     begun = time.monotonic()
     await producer.send_and_wait(topic, VALUE)
     seconds.append(time.monotonic() - begun)
-    # The pace of a program that is not limited by the broker.
+    # The pace of a program that the broker does not slow down.
     await asyncio.sleep(0.002)

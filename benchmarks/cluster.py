@@ -42,7 +42,7 @@ class ClusterBench:
         self._topics = 0
 
     def produce_case(self, durability: str, target: float, pairs: int) -> Pairs:
-        """Measure producing 100-byte records with acks=all, three replicas, and a minimum of two in-sync replicas."""
+        """Measure producing 100-byte records with acks=all, three replicas and `min.insync.replicas=2`."""
         ours, theirs = [], []
         for _ in range(pairs):
             self._alone(self._fairlead, self._kafka)

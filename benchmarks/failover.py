@@ -1,4 +1,4 @@
-"""Duration of failovers: killed leaders, moved leaders, a rolling restart, and a kill with many partitions.
+"""Duration of failovers: after a leader is killed or moved, in a rolling restart, and with many partitions.
 
 `cluster.py` calls this module with a running cluster. During each failover, a producer sends records with plain SDK
 calls at a steady rate; durations are computed from the times of its acknowledgements.
@@ -77,7 +77,7 @@ async def settled(cluster: FairleadCluster) -> None:
 async def new_topic(
     cluster: FairleadCluster, name: str, partitions: int, config: Mapping[str, ConfigInput]
 ) -> None:
-    """Create a topic with three replicas, and wait until all replicas are in sync."""
+    """Create a topic with three replicas, and wait until they are in sync."""
     async with Admin(cluster.bootstrap) as admin:
         await admin.create_topic(name, partitions=partitions, replication_factor=BROKERS, config=config)
     await settled(cluster)
@@ -139,7 +139,7 @@ async def producing(cluster: FairleadCluster, topic: str) -> AsyncIterator[Paced
 
 
 def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Kill the leader repeatedly; measure the time from the kill to the first acknowledgement of a later record."""
+    """Kill the leader repeatedly; measure the time until a record that was sent after the kill is acknowledged."""
     return asyncio.run(_leader_kills(cluster, options.runs))
 
 
@@ -156,7 +156,7 @@ async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object
 async def leader_kill(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
     """Kill the leader of a topic with one partition, and start its broker again.
 
-    Returns the seconds from the kill to the first acknowledgement of a later record, and the number of failed sends.
+    Returns the seconds until a record that was sent after the kill is acknowledged, and the number of failed sends.
     """
     async with Admin(cluster.bootstrap) as admin:
         async with producing(cluster, topic) as paced:
@@ -207,7 +207,7 @@ async def _planned_moves(cluster: FairleadCluster, runs: int) -> dict[str, objec
 
 def _leads(admin: Admin, topic: str, broker: int) -> Condition:
     async def look() -> bool:
-        """Request that the broker becomes the leader; return whether it leads."""
+        """Ask the broker to become the leader; return whether it leads."""
         if (await partition_of(admin, topic)).leader == broker:
             return True
         await admin.elect(topic, 0, "preferred")

@@ -1,4 +1,4 @@
-"""Parts of `make bench` that need none of the peers' tools: JSON over HTTP, start time, and memory."""
+"""Parts of `make bench` that need no tools of the peers: JSON over HTTP, start time, and memory."""
 
 from __future__ import annotations
 

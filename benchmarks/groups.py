@@ -1,4 +1,4 @@
-"""`make bench-groups`: measures joining and dying members, a thousand groups, and consuming compared with peers.
+"""`make bench-groups`: measures members that join or die, a thousand groups, and consuming compared with peers.
 
 Parts that need a cluster run three brokers and etcd. Results are written to build/bench/groups.json, and tables to
 standard output.

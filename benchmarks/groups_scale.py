@@ -1,7 +1,7 @@
-"""Cost of the heartbeats and commits of a thousand groups, each with ten members on ten partitions.
+"""Cost of the heartbeats and commits of a thousand groups, each of which has ten members and ten partitions.
 
-`groups.py` calls `scale`. Run as a program, this file simulates some of the groups and is controlled by lines on its
-standard input.
+`groups.py` calls `scale`. When run as a program, this file simulates some of the groups and is controlled by lines on
+its standard input.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def _transactions(cluster: FairleadCluster) -> float:
 
 
 def _together(answers: list[dict[str, float]]) -> dict[str, object]:
-    """Combine the figures of all processes: rates and refusals are added, and the worst latencies are returned."""
+    """Combine the figures of all processes: add up rates and refusals, and take the worst latencies."""
     rates: dict[str, object] = {
         name: round(sum(each[name] for each in answers), 1)
         for name in ("heartbeats_per_second", "commits_per_second", "refused")
@@ -233,7 +233,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     failed = [task for task in tasks if task.done()]
     left = set(tasks)
     while left:
-        # Tasks are cancelled repeatedly, since a task may miss its cancellation during a call.
+        # Tasks are cancelled repeatedly, since a task may ignore a cancellation that arrives during a call.
         for each in left:
             each.cancel()
         _, left = await asyncio.wait(left, timeout=1.0)

@@ -1,8 +1,8 @@
 """`make bench-page`: writes the figures in build/bench into docs/benchmarks.md and draws pictures of them.
 
-Tables are written between marks in the page, with one row for each case; a row includes the command and the day of the
-measurement. Trial runs with few records or fewer than three rounds are left out. Cases that were not measured again
-keep their figures, which are stored in docs/figures. `make docs` runs this program without new results to draw the
+Tables are written between marks in the page, with one row for each case; each row includes the command and the day of
+the measurement. Trial runs with few records or fewer than three rounds are left out. Cases that were not measured this
+time keep their figures, which are stored in docs/figures. `make docs` runs this program without new results to draw the
 pictures, which are not in git.
 """
 
@@ -36,7 +36,7 @@ class Section:
 
 
 def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
-    """Return a block with a picture and a table of cases that were measured against a peer."""
+    """Return a block with a picture and a table for cases that were measured against a peer."""
 
     def block(results: Results, path: Path) -> str:
         cases = tables.cases_of(results, file, parts, command)

@@ -2,8 +2,8 @@
 
 Each revision runs its own broker and its own workload, with the same installed packages; the default revision is the
 last one without transactions. While one broker is measured, the other broker is stopped (SIGSTOP). Each row has a ratio
-of rates, and a ratio of records per second of processor time of broker and client, which depends less on other work of
-the machine. Results are written to build/bench/revisions.json.
+of rates, and a ratio of records per second of processor time (broker and client), which is less affected by other load
+on the machine. Results are written to build/bench/revisions.json.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def cases_of(figures: Figures) -> list[Pairs]:
 def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
     """Compare requests with one JSON record and a token to the same requests in `open` mode.
 
-    Of everything that `make bench` measures, these requests do the least work besides authentication and access
+    Of everything that `make bench` measures, these requests do the least work apart from authentication and access
     decisions.
     """
     rates: dict[str, list[float]] = {"enforced": [], "plain": []}
@@ -255,7 +255,7 @@ async def handshakes(scene: Scene) -> dict[str, float]:
 
 
 async def _slowest(producer: Producer, topic: str, seconds: float) -> float:
-    """Produce one record after another for a time, and return the 99th percentile of their latency in seconds."""
+    """Produce one record after another for a given time; return the 99th percentile of the latency in seconds."""
     taken, end, value = [], time.perf_counter() + seconds, bytes(VALUE_BYTES)
     while time.perf_counter() < end:
         begun = time.perf_counter()
@@ -265,7 +265,7 @@ async def _slowest(producer: Producer, topic: str, seconds: float) -> float:
 
 
 def _admit(url: str, administrator: Path, token: Path) -> Path:
-    """Create the token of a user that may use every topic, and return its file."""
+    """Create the token of a user with access to every topic, and return the token's file."""
     program = str(Path(sys.executable).with_name("fairlead"))
     environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": url, "FAIRLEAD_TOKEN_FILE": str(administrator)}
     for words in (

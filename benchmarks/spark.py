@@ -129,7 +129,7 @@ class SparkBench:
         return self._spark.cpu_seconds() + (cpu_seconds(peer.process.pid) if peer else 0.0)
 
     def reads(self, rounds: int) -> list[Pairs]:
-        """Measure reading all records, which are discarded, from Fairlead, from Kafka and from Parquet files."""
+        """Measure reading and discarding all records, from Fairlead, from Kafka and from Parquet files."""
         sides = {"fairlead": self._ours(), "kafka": self._theirs(), "neither": self._files()}
         for side, source in sides.items():  # warm-up: the JVM compiles the code before the first measurement
             self._rate(side, "read", self._data.records, source=source)
@@ -173,7 +173,7 @@ class SparkBench:
         ]
 
     def writes_of_files(self, rounds: int) -> list[Pairs]:
-        """Measure writing the same number of values from Parquet files, which cost both sides the same to read."""
+        """Measure writing the same number of values from Parquet files, which both sides can read at the same cost."""
         rates = self._write_rates("write-files", rounds, self._files())
         return [Pairs("batch write of Parquet files, against Kafka's sink", "records/s", *rates)]
 

@@ -1,4 +1,4 @@
-"""Records of the Spark benchmarks, which are created once as Parquet files and loaded from these files into both peers.
+"""Records of the Spark benchmarks, which are stored once as Parquet files and loaded from these files into both peers.
 
 `spark.py` calls this module. The topics of Fairlead and Kafka contain the same values at the same offsets with the same
 timestamps, in batches of about the same size, so that a reader does the same work for both.
@@ -51,7 +51,7 @@ class Data:
         self.folder.mkdir()
         generator = np.random.Generator(np.random.SFC64(8))
         share = -(-self.records // self.partitions)
-        # The last record has the current time, since both brokers would delete records older than a week.
+        # The newest record has the current time, since both brokers would delete records older than a week.
         began_us = time.time_ns() // 1000 - self.records * MICROSECONDS_A_RECORD
         for partition in range(self.partitions):
             records = min(share, self.records - partition * share)

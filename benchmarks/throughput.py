@@ -198,7 +198,7 @@ class Bench:
         )
 
     def idempotence_case(self, target: float, pairs: int) -> Pairs:
-        """Compare producing with and without idempotence, the latter with one request in flight per partition."""
+        """Compare producing with idempotence to producing without it and with one request in flight per partition."""
         self.alone(self._fairlead)
         measured: dict[str, list[float]] = {"--idempotence": [], "--no-idempotence": []}
         for _ in range(pairs):
@@ -211,7 +211,7 @@ class Bench:
         return Pairs("idempotence on, compared with off (in the column peer)", "records/s", on, off, target)
 
     def consume_case(self, target: float, pairs: int) -> Pairs:
-        """Measure consuming and checking the records that were produced before."""
+        """Measure consuming and checking the records that the earlier cases produced."""
         self.alone(self._fairlead)
         our_topic = self.fairlead_topic("replicated")
         self.fairlead_side("produce", our_topic)
@@ -228,7 +228,7 @@ class Bench:
         return Pairs(case, "records/s", tuple(ours), tuple(theirs), target)
 
     def memory_case(self, target: float) -> Pairs:
-        """Measure the peak resident memory after all preceding cases."""
+        """Measure the peak resident memory after all earlier cases."""
         ours, theirs = (peer.resident_bytes("VmHWM") / 2**20 for peer in (self._fairlead, self._kafka))
         return Pairs("peak resident memory of the broker", "MiB", (ours,), (theirs,), target, at_least=False)
 

@@ -82,7 +82,7 @@ class TransactionBench:
         return self._latencies("begin to commit answered", "commit")
 
     def visible(self) -> list[Pairs]:
-        """Measure the same transactions, from the commit until a reader of committed records has all records."""
+        """Measure the same transactions, from the commit until a reader of committed records has all their records."""
         return self._latencies("commit to visible", "visible")
 
     def _latencies(self, case: str, side: str) -> list[Pairs]:

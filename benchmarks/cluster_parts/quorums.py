@@ -30,11 +30,11 @@ QUORUM: Mapping[str, ConfigInput] = {"replication.mode": "quorum"}
 IN_SYNC: Mapping[str, ConfigInput] = {"min.insync.replicas": 2}
 MODES = {"write quorum, W 2": QUORUM, "in-sync replicas, minimum 2": IN_SYNC}
 DELAY_SECONDS = 0.1
-"""Delay in each direction, so that a request of the slow follower takes 200 ms longer."""
+"""Delay in each direction, so that a request to or from the slow follower takes 200 ms longer."""
 RATE = 200
 """Records per second while acknowledgements are measured."""
 MORE_SECONDS_MAX = 0.1
-"""Target: maximum difference between the median failovers of the two modes."""
+"""Target: maximum difference between the median failover times of the two modes."""
 KAFKA_PERCENTILES = re.compile(r"(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
 
 Latencies = tuple[float, float]
@@ -42,7 +42,7 @@ Latencies = tuple[float, float]
 
 
 def slow_follower(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure acks=all with and without a delay of one follower, on both kinds of topics and on Kafka."""
+    """Measure acks=all with and without a delayed follower, on both kinds of topics and on Kafka."""
     fairlead = FairleadCluster.start(folder / "fairlead", lease_seconds=6, has_links=True)
     try:
         kafka = KafkaCluster.start(folder / "kafka", fetch_kafka(options.cache), has_links=True)

@@ -42,13 +42,13 @@ COORDINATOR_SESSION_SECONDS = 60
 
 @dataclass(slots=True)
 class Crew:
-    """Members in a separate process, which begin to read on command."""
+    """Members in a separate process, which begin to read on a command from this process."""
 
     process: subprocess.Popen[str]
 
     @classmethod
     def start(cls, cluster: FairleadCluster, topic: str, members: int, *more: str) -> Self:
-        """Start the process, and return when the process has loaded its code; its members have not joined yet."""
+        """Start the process, and return when it has loaded its code; its members have not joined yet."""
         command = [
             sys.executable,
             str(HERE / "workloads/groups_workload.py"),
@@ -151,7 +151,7 @@ async def _joins(cluster: FairleadCluster, options: argparse.Namespace) -> dict[
 def _rates(
     read: Mapping[int, int], moves: list[tuple[float, float]], options: argparse.Namespace
 ) -> dict[str, object]:
-    """Compare the rates at which the other members read during each move and before it."""
+    """Compare the rates at which the other members read during each move and before the move."""
     runs = []
     for began, ended in moves:
         before = _rate(read, began - BEFORE_SECONDS, began)

@@ -60,7 +60,7 @@ def document_of(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def shortcoming(measured: dict[str, Any]) -> str:
-    """Return why a result is considered a trial run; empty if the result is a measurement."""
+    """Return the reason why a result is considered a trial run; empty if the result is a measurement."""
     if "asked" not in measured:
         return "the results do not state the requested counts"
     for name, least in ASKED_MIN.items():

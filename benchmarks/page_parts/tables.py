@@ -65,7 +65,7 @@ def ratios(cases: Sequence[dict[str, Any]]) -> str:
 
 
 def start(measured: dict[str, Any]) -> str:
-    """Return a table with the seconds of a start and their limit."""
+    """Return a table with the start time in seconds and its limit."""
     milliseconds = next(case["fairlead"] for case in measured["cases"] if case["unit"] == "ms")
     row = (
         "start of the process to ready",

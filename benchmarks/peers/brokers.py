@@ -30,7 +30,7 @@ JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=
 JVM_TOOL_OPTIONS = ("-Xmx512m",)
 START_SECONDS_MAX = 60.0
 RUN_SECONDS_MAX = 600.0
-"""Seconds after which one side of a workload is considered failed."""
+"""Time in seconds after which one side of a workload is considered failed."""
 MEMORY_BYTES = 1 << 30
 """Number of bytes to touch before a measurement: twice the memory that a measured run uses."""
 
@@ -167,7 +167,7 @@ class KafkaPeer(PeerProcess):
     def start(
         cls, folder: Path, jars: Path, tls: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> KafkaPeer:
-        """Format the storage, start the node and wait until the node answers.
+        """`tls`: folder with the file `kafka.pem` (key and certificate); adds a second listener with TLS.
 
         `tls`: folder with the file `kafka.pem` (key and certificate), for a second listener with TLS. `settings`:
         further properties of the node.
@@ -224,9 +224,9 @@ def alone(peer: PeerProcess, peers: Iterable[PeerProcess]) -> None:
 def take_memory() -> None:
     """Touch and free as much memory as a measurement uses, since hosts of virtual machines reclaim free memory.
 
-    The host returns reclaimed memory page by page, at a twentieth of the normal speed. A write of 400 MB took 1.0
-    seconds, or 2.5 seconds if the host had reclaimed the memory, and a measurement that followed a deletion used memory
-    that the other peer had already touched.
+    The host returns reclaimed memory page by page, which makes access twenty times slower than normal. Writing 400 MB
+    took 1.0 seconds, or 2.5 seconds if the host had reclaimed the memory; a measurement that followed a deletion used
+    memory that the other peer had already touched.
     """
     np.ones(MEMORY_BYTES, np.uint8)
 

@@ -1,7 +1,7 @@
 """Processes of the three-broker clusters under test: Fairlead with etcd, and Kafka with its KRaft quorum.
 
-`cluster.py` calls this module, which starts clusters and keeps track of the process of each broker, but does not depend
-on workloads.
+`cluster.py` calls this module, which starts clusters and keeps track of each broker's process, but does not depend on
+workloads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ClusterProcesses:
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """Terminate all processes, each after the processes that depend on it, and remove their data."""
+        """Terminate all processes, dependent processes first, and remove their data."""
         self.resume()
         for process in reversed(self.processes.values()):
             process.terminate()
@@ -97,7 +97,7 @@ class ClusterProcesses:
 
 @dataclass(slots=True)
 class FairleadCluster(ClusterProcesses):
-    """Cluster of one etcd and three brokers that are started by `fairlead broker start`."""
+    """Cluster of one etcd member and three brokers that are started by `fairlead broker start`."""
 
     etcd_url: str = ""
     lease_seconds: int = 6
@@ -134,7 +134,7 @@ class FairleadCluster(ClusterProcesses):
         log = self.folder / f"broker-{broker}.log"
         command = [str(FAIRLEAD), "broker", "start", "--id", str(broker), "--etcd", self.etcd_url]
         command += ["--data", str(self.folder / f"broker-{broker}"), "--output", "json"]
-        # After a restart, the broker has the same address, as if clients used a DNS name.
+        # After a restart, the broker keeps its address, as it would if clients used a DNS name.
         listen = self.urls.get(broker, "http://127.0.0.1:0").removeprefix("http://")
         peer_listen = "127.0.0.1:0"
         if self.links is not None:
@@ -184,7 +184,7 @@ class KafkaCluster(ClusterProcesses):
     def start(cls, folder: Path, jars: Path, *, has_links: bool = False) -> KafkaCluster:
         """Format the storage of three nodes, start the nodes and wait until they answer.
 
-        With `has_links`, the nodes replicate over a listener of their own, whose connections can be delayed.
+        With `has_links`, the nodes replicate over a separate listener, whose connections can be delayed.
         """
         folder.mkdir(parents=True)
         ports = [(free_port(), free_port()) for _ in range(BROKERS)]

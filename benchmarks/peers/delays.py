@@ -1,6 +1,6 @@
 """Relays between the brokers of a cluster under test, which delay the connections of one broker.
 
-`clusters.py` starts a relay for each broker. The relays run in a thread with an event loop of its own, because the
+`clusters.py` starts a relay for each broker. The relays run in a thread with a separate event loop, because the
 benchmark waits for its workloads in the main thread.
 """
 
@@ -23,7 +23,7 @@ CALL_SECONDS_MAX = 10.0
 
 
 class BrokerLinks:
-    """Relays to the brokers of one cluster. A connection belongs to the two processes that it connects."""
+    """Relays to the brokers of one cluster. A connection belongs to both processes that it connects."""
 
     def __init__(self, pids: Callable[[], dict[str, int]]) -> None:
         """Start the thread; `pids` returns the process id of every running process, by name."""

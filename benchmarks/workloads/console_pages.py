@@ -2,9 +2,9 @@
 
     python benchmarks/workloads/console_pages.py [--topics 1000] [--groups 100] [--brokers 3] [--tab-seconds 60]
 
-The brokers run in this process, the console in its own. The first list of topics is requested immediately after the
-start of the console. Then each page is requested repeatedly, and its server time is measured. At the end, ten tabs
-refresh themselves as browsers do. Each result is a line of JSON.
+The brokers run in this process, and the console runs in a separate process. The first list of topics is requested
+immediately after the start of the console. Then each page is requested repeatedly, and its server time is measured. At
+the end, ten tabs refresh themselves as browsers do. Each result is a line of JSON.
 """
 
 from __future__ import annotations

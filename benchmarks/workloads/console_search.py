@@ -61,7 +61,7 @@ async def search(bootstrap: str, start: Start, wanted: RecordFilter) -> dict[str
 
 
 def search_with_commands(bootstrap: str, key: str) -> dict[str, object]:
-    """Search with `fairlead consume` and `grep`, as the command line does without the console."""
+    """Search with `fairlead consume` and `grep`, as is done on the command line without the console."""
     fairlead = str(Path(sys.executable).with_name("fairlead"))
     consume = [fairlead, "consume", TOPIC, "-o", "start", "-e", "-f", "%k %v\\n", "--bootstrap", bootstrap]
     begun = time.monotonic()

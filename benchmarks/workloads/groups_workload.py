@@ -1,9 +1,9 @@
 """Measured work of consumer groups with the SDK and with Kafka's clients, each in a separate process.
 
 `records` and `batches` read a topic as the only member of a new group and print one JSON object. The measured time
-begins with the first record that is returned, so that it excludes the time for joining the group. `members` runs
-several members in one process, which read their partitions repeatedly until standard input is closed. The parts of
-`groups.py` start this program.
+begins when the first record is returned, so that it excludes the time for joining the group. `members` runs several
+members in one process, which read their partitions repeatedly until standard input is closed. The parts of `groups.py`
+start this program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opens connections with a TLS handshake and one request each, and prints the number of handshakes per second.
 
-The program is a separate process, which `secured.py` starts, and does not use the SDK.
+The program, which `secured.py` starts as a separate process, does not use the SDK.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def connect(
     interval: float,
     made: list[int],
 ) -> None:
-    """Open a connection per interval for some seconds, at once if late; append the number of connections to `made`."""
+    """Open a connection per interval for `seconds`, immediately if late; append the number of connections to `made`."""
     count = 0
     while (passed := time.monotonic() - began) < seconds:
         if passed < count * interval:
@@ -39,7 +39,7 @@ def connect(
 
 
 def main() -> None:
-    """Parse the command line, make the connections and print the measurements."""
+    """Parse the command line, open the connections and print the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--ca", required=True)

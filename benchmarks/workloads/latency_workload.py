@@ -42,7 +42,7 @@ async def at_rate(
 ) -> tuple[list[float], int]:
     """Call `send` at a steady rate, even if answers are late; latencies count from the scheduled time of a send.
 
-    If latencies counted from the actual time of a send, the delay of sends that a stall postponed would be hidden.
+    If latencies counted from the actual time of a send, the delay caused by a stall would be hidden.
     """
     samples: list[float] = []
     started = time.perf_counter()
@@ -74,7 +74,7 @@ async def pace(options: argparse.Namespace) -> dict[str, float]:
 
 
 async def rounds(options: argparse.Namespace) -> dict[str, float]:
-    """Send one record to each partition at once; the next round starts when all records are acknowledged."""
+    """Send one record to each partition at once; start the next round when all records are acknowledged."""
     samples: list[float] = []
     value = os.urandom(options.value_bytes)
     deadline = time.perf_counter() + options.seconds

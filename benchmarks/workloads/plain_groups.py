@@ -31,7 +31,7 @@ class PlainClient:
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
         self.refused = 0
-        """Number of calls that were neither accepted nor redirected, and of attempts without an answer."""
+        """Number of calls that were neither accepted nor redirected, including attempts without an answer."""
         self._coordinators: dict[str, str] = {}
         self._turn = 0
 

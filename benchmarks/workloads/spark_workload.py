@@ -1,4 +1,4 @@
-"""Measured work inside Spark: one session with both connectors, which executes requests line by line.
+"""Measured work inside Spark: one session with both connectors, which executes one request per line.
 
 The program runs in the environment of the oldest supported PySpark, for which Kafka's connector was built. Each line of
 standard input is a JSON object with `do` and its arguments. Each request is answered with one line of JSON, which is
@@ -100,7 +100,7 @@ class Work:
         }
 
     def triggers(self, source: dict[str, Any], warm: int, measured: int) -> dict[str, Any]:
-        """Return the milliseconds of each trigger of a stream in which every trigger has a few records to read."""
+        """Return the milliseconds of each trigger of a stream whose triggers read only a few records each."""
         frame = self._spark.readStream.format(source["format"]).options(**source["options"]).load()
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-checkpoint-") as checkpoint:
             writer = frame.writeStream.format("noop").trigger(processingTime="0 seconds")

@@ -85,7 +85,7 @@ async def sdk_produce(options: Options) -> Figures:
 
 
 async def _sdk_transactions(options: Options, committing: Callable[[int], None]) -> list[float]:
-    """Commit transactions with one record in each of three partitions, for `seconds`; return how long each took.
+    """Commit transactions with one record in each of three partitions, for `seconds`; return the duration of each.
 
     `committing` is called with the number of the transaction when its commit begins.
     """
@@ -103,7 +103,7 @@ async def _sdk_transactions(options: Options, committing: Callable[[int], None])
 
 
 def _kafka_transactions(options: Options, committing: Callable[[int], None]) -> list[float]:
-    """Commit the same transactions with confluent-kafka; return how long each took."""
+    """Commit the same transactions with confluent-kafka; return the duration of each."""
     taken: list[float] = []
     producer = KafkaProducer(
         {"bootstrap.servers": options.url, "transactional.id": "latency", "linger.ms": 0}
@@ -165,7 +165,7 @@ class Visibility:
 
 
 async def sdk_visible(options: Options) -> Figures:
-    """Measure the time from the start of a commit until a reader of committed records has the whole transaction."""
+    """Measure the time from the start of a commit until a reader of committed records has all records."""
     seen = Visibility()
 
     async def read() -> None:
@@ -344,7 +344,7 @@ class PlainProducer:
     def __init__(
         self, client: pyreqwest.client.Client, options: Options, number: int, taken: list[float]
     ) -> None:
-        """The seconds of each commit are appended to `taken`."""
+        """Appends the seconds of each commit to `taken`."""
         self._client = client
         self._taken = taken
         self._options = options

@@ -38,7 +38,7 @@ def test_every_contract_of_the_layers_is_kept() -> None:
 
 
 def loaded_by(names: list[str], heavy: str) -> subprocess.CompletedProcess[str]:
-    """Import modules one after another in a fresh process, which fails at the first module that loads `heavy`."""
+    """Import modules one after another in a fresh process, and fail at the first module that loads `heavy`."""
     program = "import sys, importlib\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     program += f"    assert {heavy!r} not in sys.modules, name"
     return subprocess.run(

@@ -19,7 +19,7 @@ def prose() -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["ci_prose"] = module  # dataclasses look up their module in sys.modules
+    sys.modules["ci_prose"] = module  # dataclasses looks up its module in sys.modules
     spec.loader.exec_module(module)
     return module
 

@@ -2,11 +2,11 @@
 
 `python broker_kills.py --kills 10000 --clusters 4 --seed 1` runs clusters of three brokers and an etcd side by side. A
 round kills one, two or all brokers of a cluster by SIGKILL at random moments, even during a start. The round starts the
-brokers again on their data, and ends when the cluster has acknowledged further records. Idempotent producers write with
-acks=all and `durability=synced` while readers read. A history covers up to 250 kills of one cluster, after which every
-record is read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher that
-has imported their modules. The leases of most killed brokers are revoked, so that their next start need not wait for
-the expiry. The leases of a few killed brokers expire by themselves.
+brokers again on their data, and ends when the cluster has acknowledged further records. While readers read, idempotent
+producers write with acks=all and `durability=synced`. A history covers up to 250 kills of one cluster, after which
+every record is read and `history_checker.py` judges the history. Brokers are ordinary processes, forked by a launcher
+that has imported their modules. The leases of most killed brokers are revoked, so that their next start need not wait
+for the expiry. The leases of the other killed brokers expire by themselves.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if a history is not valid, a
 cluster did not recover, no client had requests in flight during the kills, or fewer kills took place than requested.
@@ -47,13 +47,13 @@ KILLS_A_HISTORY: Final = 250
 VICTIMS: Final = ((1, 2, 3), (50, 25, 25))
 """Numbers of brokers that a round kills, and their weights."""
 APART_SECONDS: Final = 0.1
-"""Maximum time between the kills of a round."""
+"""Maximum time between two kills of a round."""
 DOWN_SECONDS: Final = 0.3
 """Maximum time for which a broker is down."""
 EXPIRING_SHARE: Final = 0.05
 """Fraction of the kills after which the lease of the broker expires instead of being revoked."""
 STARTING_SHARE: Final = 0.1
-"""Fraction of the starts in which the broker is killed again, unless the broker serves before the kill."""
+"""Fraction of the starts in which the broker is killed again, unless it serves before the kill."""
 STARTING_SECONDS: Final = (0.02, 0.5)
 """Minimum and maximum time from a start to the kill that interrupts the start."""
 ACKNOWLEDGED_A_ROUND: Final = (1, 40)
@@ -69,7 +69,7 @@ KEPT: Final = Path(__file__).parents[2] / "build" / "broker-kills"
 
 
 class Plan:
-    """Number of kills that remain, and the counts of all clusters."""
+    """Number of remaining kills, and the counts of all clusters."""
 
     def __init__(self, kills: int, seconds: float | None, mode: str) -> None:
         """`mode`: replication mode of the topics."""
@@ -202,7 +202,7 @@ def start_load(run: ChaosRun) -> None:
 async def one_history(place: Path, rng: random.Random, plan: Plan, count: int) -> None:
     """Kill the brokers of a new cluster, judge the history, and add the result to the counts."""
     made, report = 0, dict[str, Any]()
-    # With a lease shorter than the usual 6 s, a live broker on a busy machine could lose its lease, which would be a
+    # With a lease shorter than the usual 6 s, a running broker on a busy machine could lose its lease, which would be a
     # different fault.
     async with chaos_run(place, environment={"FAIRLEAD_LEASE_SECONDS": "6"}, relayed=False) as run:
         await run.create_replicated_topic(plan.mode, durability="synced")

@@ -30,7 +30,7 @@ START_SECONDS: Final = 60.0
 CALL_SECONDS: Final = 10.0
 LEASE_SECONDS: Final = 3
 LAG_MS: Final = 4000
-"""Milliseconds of `replica.lag.time.max.ms`; Kafka's 30 s would be longer than most faults last."""
+"""Milliseconds of `replica.lag.time.max.ms`; Kafka's 30 s would be longer than most of the faults."""
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
 """Folder of bytecode that is kept between runs, because compiling all modules takes most of a first start."""
 
@@ -196,7 +196,7 @@ async def call(
     headers: Mapping[str, str] | None = None,
     seconds: float = CALL_SECONDS,
 ) -> Answer:
-    """Send one request, bytes unchanged and other values as JSON; raise when no answer is received."""
+    """Send one request with bytes as they are and other values as JSON; raise if no answer is received."""
     request = client.request(method, url).headers(dict(headers or {})).timeout(timedelta(seconds=seconds))
     if isinstance(body, bytes):
         request = request.body_bytes(body)
@@ -208,7 +208,7 @@ async def call(
 
 
 async def pause(seconds: float) -> None:
-    """Wait for the duration of a fault or between two sends."""
+    """Wait for the duration of a fault, or between two sends."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()

@@ -18,7 +18,7 @@ Fault = Callable[[ChaosRun, random.Random], Awaitable[bool]]
 
 
 async def leader(run: ChaosRun, rng: random.Random) -> Node | None:
-    """Return the broker that leads some partition."""
+    """Return a broker that leads some partition."""
     partitions = await run.cluster.partitions(TOPIC)
     led = [each.leader for each in partitions if each.leader is not None]
     return run.cluster.node(rng.choice(led)) if led else None

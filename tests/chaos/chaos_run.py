@@ -88,7 +88,7 @@ class ChaosRun:
     def usual_load(self) -> None:
         """Start producers for the guarantee of the history, readers, and a client that requests log ends.
 
-        One history checks one guarantee. With idempotence and retries, every record is stored exactly once. Without
+        Each history checks one guarantee. With idempotence and retries, every record is stored exactly once. Without
         idempotence and retries, a write without an answer is stored once or not at all.
         """
         cluster, history = self.cluster, self.history

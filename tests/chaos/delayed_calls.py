@@ -1,13 +1,13 @@
-"""Programs that write in transactions over plain HTTP, while single calls arrive long after their program went on.
+"""Programs that write in transactions over plain HTTP; some calls arrive long after their program has continued.
 
 A late call is sent after a random delay of up to 90 seconds; its program treats it as unanswered at once and continues:
 it aborts after a late record or commit, commits after a late abort, and begins again after a late begin. The brokers
 therefore get commits, aborts and records of transactions that have ended, and begins that fence the running program.
 
 Each transaction has one record in each of two topics, whose value names the program and the round. At the end, readers
-of committed records must have seen both records of a transaction or none, each record once, both records if any call
-was answered with `committed`, and none if any call was answered with `aborted`. The sends, the outcomes and the reads
-of a reader that ran all the time are a history, which the checker must find valid.
+of committed records must have seen both records of a transaction or neither, and each record once; they must have seen
+both records if any call was answered with `committed`, and neither if any call was answered with `aborted`. The sends,
+the outcomes and the reads of a reader that ran throughout form a history, which the checker must find valid.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DelayedCalls:
     delay_seconds_max: float
     counts: Counter[str] = field(default_factory=Counter)
     answers: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    """Outcomes that calls were answered with, by the value of the transaction's records."""
+    """Outcomes in the answers to calls, by the value of the transaction's records."""
     history: HistoryRecorder = field(default_factory=lambda: HistoryRecorder({"retries": False}))
     _values: dict[str, str] = field(default_factory=dict)
     """Value of the records of each transaction."""
@@ -248,4 +248,4 @@ class DelayedCalls:
 
 
 class _UnansweredError(Exception):
-    """The program has no answer to a call."""
+    """The program received no answer to a call."""

@@ -16,7 +16,7 @@ from member_process import MemberProcess
 from producing_clients import SdkProducer
 
 LONG: Final[dict[str, Any]] = {"session_timeout": "30s"}
-"""Session timeout longer than any fault, so that no member is removed by mistake and no partition moves."""
+"""Session timeout longer than any fault, so that no member is wrongly removed and no partition moves."""
 
 
 @asynccontextmanager

@@ -181,8 +181,7 @@ def assert_consumed_by(events: list[dict[str, Any]], group: str, *, unheard: boo
 
     `unheard`: members may have been cut off for longer than their session. A member that is cut off reads prefetched
     records until it learns that its partitions have another owner. From the committed epochs, the checker verifies that
-    a member that was cut off commits none of the prefetched records. Return how many records were delivered more than
-    once.
+    a member that was cut off commits no prefetched records. Return how many records were delivered more than once.
     """
     given = deliveries(events, group)
     lost = [

@@ -21,7 +21,7 @@ class HistoryRecorder:
         self._requests = 0
         self._processes = 0
         self.in_flight = 0
-        """Number of sends without an outcome."""
+        """Number of sends whose outcome is not known yet."""
         self.acknowledged = 0
         """Number of acknowledged sends."""
 

@@ -63,7 +63,7 @@ class Links:
         self.delayed_node: str | None = None
         """Node whose connections are delayed; None delays all connections."""
         self.trouble: AnswerTrouble | None = None
-        """Loss and delay of answers to clients; answers to brokers and etcd are not affected."""
+        """Loss and delay of answers to clients; answers to brokers and etcd are unaffected."""
         self.held_bytes = 0
         """Number of blocked bytes; a network partition that blocks no bytes proves nothing."""
 
@@ -186,7 +186,7 @@ class _Passage:
         self.forward, self.back = asyncio.Event(), asyncio.Event()
 
     def regulate(self, blocked: frozenset[Pair]) -> None:
-        """Block or unblock each direction of the connection."""
+        """Block or unblock the two directions of the connection."""
         for gate, pair in (
             (self.forward, (self.source, self.target)),
             (self.back, (self.target, self.source)),

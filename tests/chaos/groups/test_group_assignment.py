@@ -94,7 +94,7 @@ def _shares(member: MemberDescription) -> dict[str, list[int]]:
 
 @pytest.mark.scenario
 async def test_explicit_readers_and_groups_are_independent(cluster: ChaosCluster, topic: str) -> None:
-    """Each group, and a reader with chosen partitions, reads all records; the members of a group share them."""
+    """A reader in each group, and a reader with chosen partitions, read all records; a group's members share them."""
     values = await _produce(cluster, topic)
     alone, *groups = (Counter[bytes]() for _ in range(4))
     async with AsyncExitStack() as stack:

@@ -62,7 +62,7 @@ async def _churn(
     ("seconds", "seed"), [(8, 12), *(pytest.param(60, seed, marks=pytest.mark.scenario) for seed in (2, 3))]
 )
 async def test_churn_under_load(tmp_path: Path, seconds: float, seed: int) -> None:
-    """While a group grows to six members and shrinks, a record is repeated only after its partition has moved."""
+    """While a group grows to six members and shrinks again, a record is repeated only after its partition has moved."""
     rng, over = random.Random(seed), asyncio.Event()
     async with group_run(tmp_path, PARTITIONS) as run, member_processes(run, tmp_path, 1) as doomed:
         watch = OwnershipWatch(run.cluster, GROUP)
