@@ -29,7 +29,7 @@ class Effect(StrEnum):
 # again, and the unchanged ACLs keep their cached values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
-    """Rule that allows or denies some operations to the principals of one pattern, on the names of another."""
+    """Rule that allows or denies operations for principals that match a pattern, on names that match another."""
 
     effect: Effect
     principal: str

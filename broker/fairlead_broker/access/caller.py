@@ -9,7 +9,7 @@ from fairlead_api.principals import ANONYMOUS
 
 
 class CallerSource(StrEnum):
-    """Means by which a caller authenticated."""
+    """Method by which a caller was authenticated."""
 
     NONE = "none"
     API_TOKEN = "api_token"  # noqa: S105 - the name of a source

@@ -11,7 +11,7 @@ ENTRIES_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DeniedOperation:
-    """Operation on a resource that no ACL allows the principal."""
+    """Operation that no ACL allows the principal to execute on a resource."""
 
     principal: str
     operation: str
@@ -19,7 +19,7 @@ class DeniedOperation:
 
 
 class WouldBeDenied:
-    """The last `ENTRIES_MAX` distinct operations that would be refused, each with the number of times."""
+    """The last `ENTRIES_MAX` distinct operations that would be refused, each with its number of occurrences."""
 
     __slots__ = ("_counts",)
 

@@ -244,7 +244,7 @@ def _check_names(file: Path, leaf: x509.Certificate, hosts: Iterable[str]) -> No
 
 
 def is_named(host: str, name: str) -> bool:
-    """Return whether a name of a certificate covers a host. In the name, `*.` covers exactly one label."""
+    """Return whether a name in a certificate covers a host. In the name, `*.` covers exactly one label."""
     if name.startswith("*."):
         return host.partition(".")[2] == name[2:]
     return host == name

@@ -34,7 +34,7 @@ accepts them.
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Files of the certificate of one listener, and the hosts that callers of the listener use."""
+    """Certificate files of one listener, and the hosts by which callers reach the listener."""
 
     side: Side
     folder: Path

@@ -1,9 +1,8 @@
 """Which part of a log may be cleaned, and when a round is due.
 
 The cleanable range begins where the last complete round ended, and ends before the first segment that must not be
-cleaned yet: the last segment, a segment with records that are not stable, not synced, damaged or too young. The
-cleanable range begins where the last complete round ended, and ends before the first segment that must not be cleaned
-yet: the last segment, or a segment that is damaged, too young, or has records that are not stable or not synced.
+cleaned yet: the last segment, or a segment that is damaged or too young, or has records that are not stable or not
+synced.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 import msgspec
 
 REMOVABLE_RATIO_MIN: Final = 0.01
-"""Share of the log's bytes in batches with tombstones; above this share, expired tombstones alone make a round due."""
+"""Fraction of the log's bytes, in batches with tombstones, above which expired tombstones alone make a round due."""
 
 
 class CleanableSegment(msgspec.Struct, frozen=True):
@@ -75,7 +74,7 @@ class Due(msgspec.Struct, frozen=True):
     is_overdue: bool
     """Whether a record is older than `max.compaction.lag.ms`, which takes precedence over every ratio."""
     is_removal: bool = False
-    """Whether expired tombstones, which may have to stay for an absent follower, are the only reason."""
+    """Whether expired tombstones, which may have to stay for an absent follower, are the only reason for the round."""
 
 
 def cleanable_range(

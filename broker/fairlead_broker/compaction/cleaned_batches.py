@@ -43,7 +43,7 @@ class Totals:
     kept_records: int = 0
     dropped_records: int = 0
     removed_to: int = 0
-    """Offset after the last tombstone or marker that the round has removed."""
+    """Offset after the last tombstone or marker that the round removed."""
     oldest_horizon_us: int = NO_HORIZON
     """Oldest horizon of the tombstones that stay."""
     horizon_bytes: int = 0

@@ -103,7 +103,7 @@ class Fates:
         return Fate.FILTERED
 
     def kept_entries(self, header: BatchHeader, batch: memoryview) -> tuple[ExtensionEntry, ...]:
-        """Return the entries of the extension that stay with a batch: those of a remembered idempotency key."""
+        """Return the extension entries that stay with a batch: the entries for a remembered idempotency key."""
         if header.base_offset not in self._facts.keyed_batches:
             return ()
         kept = (ExtensionType.IDEMPOTENCY_KEY, ExtensionType.REQUEST_DIGEST)

@@ -28,7 +28,7 @@ LONG_KEY_BYTES: Final = 256
 _WORDS_MAX: Final = LONG_KEY_BYTES // _WORD_BYTES
 _BLOCK_ROWS: Final = 16_384
 """Number of keys that are hashed together. Measured: with larger blocks, the arrays no longer fit in the processor's
-cache, which costs three times as much.
+cache, and hashing takes three times as long.
 """
 _LOWER_HALF: Final = np.uint64(0x0000_0000_FFFF_FFFF)
 _UPPER_HALF: Final = np.uint64(0xFFFF_FFFF_0000_0000)

@@ -1,10 +1,10 @@
 """How far tombstones and markers may be removed, and when a follower must copy its log again (rule 8.2.8).
 
 A follower that was away may have a record whose tombstone the other replicas have removed. If such a follower continued
-at the end of its log, the deleted record would be back once the follower leads. Therefore every replica stores one
-offset, `removed`: below it, tombstones and markers may be missing. A follower whose log ends below its leader's
-`removed` copies the log again, unless its own log may be missing the same tombstones. The end of the follower's log is
-the offset at which the leader's batches are appended.
+at the end of its log, the deleted record would reappear once the follower became the leader. Therefore every replica
+stores one offset, `removed`: below it, tombstones and markers may be missing. A follower whose log ends below its
+leader's `removed` copies the log again, unless its own log may be missing the same tombstones. The end of the
+follower's log is the offset at which the leader's batches are appended.
 """
 
 from __future__ import annotations

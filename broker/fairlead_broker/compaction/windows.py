@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 65_536
 BYTES_MAX: Final = 8 << 20
-"""Number of records, and of bytes before compression, from which a window is complete."""
+"""Number of records, and of bytes before compression, at which a window is complete."""
 NO_HORIZON: Final = 2**63 - 1
 _OFFSET_DELTA: Final = 4
 COLUMNS: Final = tuple(SCHEMA.names)

@@ -8,7 +8,7 @@ such errors (protocol section 3, rule 10):
 
 - an incarnation is ended only after a connection to the incarnation was accepted and two later ones were refused;
 - a process that has survived the end of an incarnation is spared for a time, which doubles with each survival;
-- the number of ended incarnations has a budget.
+- the number of ended incarnations is limited by a budget.
 
 A machine that does not answer refuses no connection, so its lease simply expires. `now` is the monotonic time in
 seconds.

@@ -45,7 +45,7 @@ def moved(
 ) -> PartitionRecord | None:
     """Return the vacancy that begins a move, or None while no voter that should take over is near.
 
-    `wanted` is the broker that should lead, or None for any other broker.
+    `wanted` is the broker that should lead, or None if any other broker may lead.
     """
     takers = [broker for broker in _takers(key, record, view) if broker in near]
     if not takers or (wanted is not None and wanted not in takers):

@@ -51,8 +51,8 @@ from fairlead_broker.registry.store_writes import (
 )
 
 TOMBSTONE_SECONDS = 14 * 24 * 3600
-"""Number of seconds that the tombstone of a deleted topic is kept, for brokers that were not running at the
-deletion.
+"""Number of seconds that the tombstone of a deleted topic is kept, for brokers that were not running when the topic was
+deleted.
 """
 
 Partitions = Mapping[PartitionIndex, Versioned[PartitionRecord]]

@@ -126,7 +126,7 @@ def _answers_not_ahead(end: LogEnd, counted: Mapping[BrokerId, Promise]) -> int:
 def _led_by(
     record: PartitionRecord, broker: BrokerId, counted: Mapping[BrokerId, Promise]
 ) -> PartitionRecord:
-    """Return the record with a leader, and with the entries of all voters whose answers counted updated."""
+    """Return the record with a leader and with updated entries for all voters whose answers counted."""
     quorum = record.quorum
     assert quorum is not None, "only a partition with a quorum has vacancies"
     voters = tuple(

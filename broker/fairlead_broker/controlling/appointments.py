@@ -94,7 +94,7 @@ class Appointments:
     def begin(
         self, group: asyncio.TaskGroup, vacancies: Iterable[tuple[PartitionKey, Versioned[PartitionRecord]]]
     ) -> None:
-        """For all vacancies, ask the registered replicas that have not promised yet. Each request is a task."""
+        """For all vacancies, ask the registered replicas that have not promised yet. Each request is one task."""
         now, brokers = self._clock.monotonic(), self._view().brokers
         questions: dict[BrokerId, list[Vacancy]] = {}
         kept: dict[PartitionKey, _Asked] = {}

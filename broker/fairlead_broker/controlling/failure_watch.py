@@ -1,9 +1,9 @@
 """Watches the processes of all other brokers, and ends the lease of a broker whose process has ended.
 
 Every broker runs the watch. The controller ends the leases of the other brokers, and every other broker ends only the
-controller's lease. The end of a lease removes the registration and the controller's term of the ended incarnation, and
-the usual path of a lost lease elects leaders and a controller. `controller.failure_detector` decides which process has
-ended; this module opens the connections and calls the coordination store.
+controller's lease. When a lease ends, the registration of its incarnation and the controller's term under the lease are
+removed, and leaders and a controller are elected as after any lost lease. `controller.failure_detector` decides which
+process has ended; this module opens the connections and calls the coordination store.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class LeaderMoves:
         return writes
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Ask the leaders of all moves that are due. Each request is a task."""
+        """Ask the leaders of all moves that are due. Each request runs in its own task."""
         now = self._clock.monotonic()
         questions: dict[BrokerId, list[PartitionKey]] = {}
         for key in list(self._wanted):

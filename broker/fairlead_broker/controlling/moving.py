@@ -49,7 +49,7 @@ Changes: TypeAlias = Mapping[str, bytes | None]
 
 
 class MovedRecord(Record, frozen=True, kw_only=True):
-    """The cluster and the etcd of a move: value of the key `moved` in the old store and of `moving` in the new."""
+    """Cluster and etcd of a move: the value of the keys `moved` in the old and `moving` in the new store."""
 
     cluster_id: str
     etcd: str

@@ -227,7 +227,7 @@ class ClusterOperations:
         return self._required(topic, key).value
 
     async def _led(self, topic: str, key: PartitionKey) -> None:
-        """Wait a few seconds at most until a vacancy is filled: a vacancy remains while too few replicas answer."""
+        """Wait at most a few seconds for a vacancy to be filled: a vacancy remains while too few replicas answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(APPOINTMENT_SECONDS_MAX):
                 while self._required(topic, key).value.leader is None:  # noqa: ASYNC110

@@ -1,4 +1,4 @@
-"""Numbers of replicas per broker and of partitions per topic, including what operations in progress will add.
+"""Numbers of replicas per broker and of partitions per topic, including additions by operations in progress.
 
 `topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
 together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
@@ -82,7 +82,7 @@ class ReplicaLoad:
             self._promises.remove(promise)
 
     def follow(self, change: PartitionChange) -> None:
-        """Remove the replicas that a change of the mirror has created from the promises."""
+        """Remove from the promises the replicas that a change of the mirror has created."""
         if change.after is not None and self._promises:
             existing = {replica.broker for replica in change.after.value.replicas}
             for promise in self._promises:

@@ -51,7 +51,7 @@ def registered_states(metadata: ClusterMetadata) -> dict[BrokerId, BrokerState]:
 
 
 def cluster_view(metadata: ClusterMetadata) -> ClusterView:
-    """Return the brokers on which the controller's decisions are based. The mapping of brokers follows the mirror."""
+    """Return the brokers on which the controller's decisions are based. The mapping of brokers is kept up to date."""
     return ClusterView(
         brokers=metadata.brokers,
         cordoned=cordoned_brokers(metadata),

@@ -139,7 +139,7 @@ class GroupStore:
     ) -> Claim | None:
         """Claim a group. Returns None if the holder that was read, or this broker's registration, has changed.
 
-        If the holder is not this incarnation, it must no longer be registered. A new claim of this incarnation ends its
+        A holder other than this incarnation must no longer be registered. A new claim of this incarnation ends its
         earlier claim. After `UnknownOutcome` the caller reads the holder and claims the group again, even if the holder
         is this incarnation.
         """

@@ -1,4 +1,4 @@
-"""Limit on the refused tokens of one address (rule A6). The module reads no clock: the time is an argument.
+"""Limit on the number of refused tokens from one address (rule A6). The module reads no clock: the time is an argument.
 
 Each address may send `BURST` refused tokens at once, and then `FAILURES_PER_SECOND` a second. Above this limit, tokens
 that are not in the broker's cache are refused without verification, so that guessing costs the broker little. Verified
@@ -13,8 +13,8 @@ from typing import Final
 FAILURES_PER_SECOND: Final = 20.0
 BURST: Final = 50.0
 ADDRESSES_MAX: Final = 4096
-"""Maximum number of addresses whose failures are counted. Above this number, the address whose last failure is the
-oldest is dropped.
+"""Maximum number of addresses whose failures are counted. Above this number, the address with the oldest last failure
+is dropped.
 """
 IPV4_PREFIX: Final = "::ffff:"
 """Prefix of the IPv6 form of an IPv4 address."""

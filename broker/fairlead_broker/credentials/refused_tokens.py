@@ -4,7 +4,7 @@ The module reads no clock: the time is an argument.
 
 A client with a wrong token usually sends it repeatedly. The cache answers repeated tokens without verifying the
 signature again and without charging the failure budget of the address, so that other clients with the same address can
-still present a token for the first time. Any change that may affect a refusal clears the cache.
+still present a token for the first time. Any change that might affect a refusal clears the cache.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ class Group:
     def check_committed_partition(
         self, member_id: str | None, topic_id: TopicId, partition: PartitionIndex
     ) -> None:
-        """Raise `member_fenced` unless the member owns a partition for which it commits an offset."""
+        """Raise `member_fenced` unless the member owns the partitions for which it commits offsets."""
         if member_id is None or not self._roster.members:
             return
         if not rules.may_commit_partition((topic_id, partition), member_id, self._roster.owners):

@@ -33,7 +33,7 @@ from fairlead_broker.registry.group_records import MemberRecord, TargetRecord
 MEMBERS_MAX: Final = 1_000
 """Maximum number of members in a group: a new coordinator must load the key of each member."""
 PARTITIONS_MAX: Final = 10_000
-"""Maximum number of partitions that a group consumes: a target is computed in one turn of the event loop."""
+"""Maximum number of partitions that a group may consume: a target is computed in one turn of the event loop."""
 
 _Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
 """Topic names and topic pattern of a subscription."""
@@ -73,8 +73,8 @@ class Membership:
         self._subscriptions: Counter[_Consumed] | None = None
         """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
-        """Topics to which the members subscribe. The set may include topics of subscriptions that were dropped in this
-        turn.
+        """Topics to which the members are subscribed. The set may include topics of subscriptions that were dropped in
+        this turn.
         """
         self.unsettled = False
         """Whether the group requires a new target."""

@@ -1,9 +1,9 @@
 """A member's steps from its assignment to its target, one step per heartbeat (KIP-848).
 
-The reply to a heartbeat asks the member to release the partitions outside its target, and the member keeps its
-epoch until it has released these partitions. After the release, the member moves to the target epoch and receives the
-free partitions of its target. The member receives the other partitions of its target when their owners have released
-them. The member continues to consume the partitions that it keeps.
+The reply to a heartbeat asks the member to release the partitions outside its target, and the member keeps its epoch
+until it has released them. After the release, the member moves to the target epoch and receives the free partitions of
+its target. The member receives the other partitions of its target when their owners have released them. The member
+continues to consume the partitions that it keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Existing topics that the members of a group consume, selected by name or by an RE2 pattern for the whole name.
 
-A pattern is matched in time linear in the length of the name, with bounded memory. Each topic is matched only
-once against each pattern, even if other topics change.
+Matching a pattern takes time linear in the length of the name, and bounded memory. Each topic is matched only once
+against each pattern, even if other topics change.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class SubscribedTopics:
     def _matched_by(self, pattern: str) -> set[str]:
         matched = self._matched.get(pattern)
         if matched is None:
-            # The cache is cleared when it contains twice as many patterns as a group may have, which drops the patterns
-            # of members that left.
+            # The cache is cleared when it contains twice as many patterns as a group may have; this removes the
+            # patterns of members that have left.
             if len(self._matched) >= 2 * PATTERNS_MAX:
                 self._matched.clear()
             matched = self._matched[pattern] = _matches(pattern, self.topics.keys())
@@ -126,8 +126,8 @@ def _compiled(pattern: str) -> re2._Regexp:
     options = re2.Options()
     options.max_mem = PATTERN_MEMORY_BYTES_MAX
     options.log_errors = False
-    # Only the existence of a match is needed. For a pattern with a few hundred groups, finding their positions would
-    # take a thousand times as long.
+    # Only the existence of a match is needed. For a pattern with a few hundred capturing groups, finding the positions
+    # of the groups would take a thousand times as long.
     options.never_capture = True
     try:
         return re2.compile(pattern, options)

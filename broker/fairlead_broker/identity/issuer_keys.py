@@ -54,7 +54,7 @@ class IssuerKeys:
         self._attempted_at = now
 
     def note_unknown(self, key_id: str | None, now: float) -> None:
-        """Record that a key id is not in the set that was just fetched."""
+        """Record that the keys that were just fetched do not include a key id."""
         while len(self._unknown) >= UNKNOWN_MAX:
             del self._unknown[next(iter(self._unknown))]
         self._unknown[key_id] = now + UNKNOWN_SECONDS

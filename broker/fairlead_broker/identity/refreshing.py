@@ -1,9 +1,9 @@
-"""Refreshes the keys of all issuers at startup, regularly and for unknown key ids, and keeps a file of them (rule A17).
+"""Refreshes the keys of all issuers at startup, regularly and for unknown key ids, and stores the keys (rule A17).
 
-`wiring` runs the refresh in the background, and `signed_tokens` requests a fetch for an unknown key. A broker also
-starts if an issuer's keys are missing, and refuses the issuer's tokens until the keys are fetched. The last fetched
-keys are stored in a file of the data directory, so that a restart does not depend on the issuers. The file contains
-public keys only.
+`wiring` runs the refresh in the background, and `signed_tokens` requests a fetch for an unknown key. A broker starts
+even if an issuer's keys are missing, and refuses the issuer's tokens until the keys are fetched. The last fetched keys
+are stored in a file of the data directory, so that a restart does not depend on the issuers. The file contains public
+keys only.
 """
 
 from __future__ import annotations

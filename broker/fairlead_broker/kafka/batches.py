@@ -3,7 +3,7 @@
 Produce and fetch calls of the Kafka listener call this module for each batch, on the loop or in a thread. The records
 are translated by the native distribution `fairlead-kafka-records`, directly between Kafka's bytes and the buffers of
 the Arrow message. This module must not know topics, limits of topics or connections: `validate_produced` checks the
-batches that this module returns in the same way as all others.
+batches that this module returns in the same way as batches from all other clients.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _STORED_CODECS: Final = {
     KafkaCodec.LZ4: Codec.LZ4,
     KafkaCodec.ZSTD: Codec.ZSTD,
 }
-# Clients may have the codec that they produce with, and no other: KafkaJS has only gzip of its own.
+# Clients may support only the codec with which they produce: KafkaJS itself supports only gzip.
 _EXTENSIONS: Final = {
     codec: pack_extension((ExtensionEntry(ExtensionType.KAFKA_CODEC, bytes((codec,))),))
     for codec in (KafkaCodec.GZIP, KafkaCodec.SNAPPY)

@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._frame_since: float | None = None
         """Time at which the incomplete request began to arrive; None if there is none."""
 
-    # -- events of the socket
+    # -- socket events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to read, unless the listener has too many connections."""
@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = self._deadline()
-        # If a connection does not read because of a request in progress or a lack of memory, its client is not late.
+        # A client is not late if its connection does not read because of a request in progress or a lack of memory.
         if loop.time() < deadline or (self._can_write and not self._may_begin):
             self._timer = loop.call_at(max(deadline, loop.time() + LOOK_SECONDS_MIN), self._look)
         elif self._can_write and self._under_way and self._frame_since is None:

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): the broker remembers the partitions of a reader, which then sends only what has changed.
+"""Fetch sessions (KIP-227): the broker remembers a reader's partitions, so that the reader sends only changes.
 
 `calls.fetch` begins each fetch here, and leaves partitions without news out of the answers of a session. The memory of
 all sessions is bounded: a reader beyond a limit gets no session, and sends every partition in every request. This
@@ -57,7 +57,7 @@ Place = tuple[FetchTopic, int]
 
 
 class SessionRefused(Exception):
-    """Raised for a fetch of a session that is not known or in another epoch; `error` is the answer to the fetch."""
+    """Raised for a fetch whose session is unknown or in another epoch; `error` is the answer to the fetch."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.name)

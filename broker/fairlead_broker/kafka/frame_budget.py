@@ -14,7 +14,7 @@ SMALL_FRAME_BYTES: Final = 64 << 10
 
 
 class FrameBudget:
-    """Number of bytes that large requests have reserved, with a limit that only a single request may exceed."""
+    """Number of bytes reserved by large requests, with a limit that only a single request may exceed."""
 
     __slots__ = ("_bytes_max", "_waiting", "taken")
 

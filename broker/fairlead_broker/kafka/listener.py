@@ -82,7 +82,7 @@ class KafkaListener:
     async def stop(self, timeout_seconds: float) -> None:
         """Accept no more connections, and close each connection after the responses to its requests in progress.
 
-        After the time limit, connections are closed without the remaining responses.
+        When the time limit is reached, connections are closed without the remaining responses.
         """
         if self._server is not None:
             self._server.close()

@@ -1,7 +1,7 @@
 """Metrics of the requests and the clients of the Kafka listener.
 
 `dispatch` reports each finished request, and each client once it has stated its software. The labelled children of a
-metric are cached, because a look-up costs more than counting.
+metric are cached, because a look-up costs more than an increment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOFTWARE_MAX: Final = 100
 """Maximum number of kinds of client software with a metric of their own; clients choose their names."""
 OTHER: Final = ("other", "")
 CLOSED: Final = "closed"
-"""Error of a request whose connection was closed instead of an answer."""
+"""Error counted for a request whose connection was closed instead of answered."""
 
 
 class RequestMetrics:
@@ -54,7 +54,7 @@ class RequestMetrics:
             self._count(kind, 1)
 
     def gone(self, client: Client) -> None:
-        """Count a client no longer, because its connection has ended."""
+        """Stop counting a client, because its connection has ended."""
         if client.counted_as is not None:
             self._count(client.counted_as, -1)
             client.counted_as = None

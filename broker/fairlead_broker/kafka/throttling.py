@@ -1,4 +1,4 @@
-"""Quotas of Kafka's clients: a request beyond a limit waits, and the answer states how long the next one would.
+"""Quotas for Kafka's clients: a request beyond a limit waits, and the answer states how long the next one would wait.
 
 `dispatch` begins and ends the charge of each request. The limits are those of the HTTP listener, which refuses requests
 instead: Kafka's clients count refusals as retries.
@@ -46,7 +46,7 @@ class Throttling:
         traffic = _traffic(call)
         quota = self._quotas.of(call.access, call.client.address)
         counted = nbytes if traffic is Traffic.PRODUCE and quota.counts_bodies else 0
-        # The requests of a connection begin in the order of their arrival.
+        # The requests of a connection begin in the order in which they arrived.
         async with call.client.quota_turn:
             left = WAIT_SECONDS_MAX
             while True:

@@ -2,9 +2,9 @@
 
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
-synced with the segment. A closed segment without a file of aborted transactions has none. The files are read at the
-first read of committed records, since most partitions have no such reader. If an entry of a file is wrong, the file is
-written again from the markers in the segment. Layout: docs/reference/files.md.
+synced with the segment. A closed segment without a file of aborted transactions has none. The files are read only when
+committed records are first read, since most partitions have no reader of committed records. If an entry of a file is
+invalid, the file is written again from the markers in the segment. Layout: docs/reference/files.md.
 
 Readers of committed records receive whole batches; the batches of aborted transactions are left out (rule 7.4.1). The
 bytes of the remaining batches are not copied. If no transaction was aborted, a read costs only one search in the index.
@@ -54,7 +54,7 @@ class AbortedIndex:
         self._storage = storage
         self._loading = Lock()
         self._view: tuple[NDArray[np.int64], int] = (np.empty((0, _COLUMNS), np.int64), 0)
-        """Rows in ascending order of markers, and the number of valid rows. Readers read the rows and their number in
+        """Rows in ascending order of markers, and the number of valid rows. Readers fetch the rows and their number in
         one step.
         """
         self._last_base = Offset(0)
@@ -133,7 +133,7 @@ class AbortedIndex:
             at = int(np.searchsorted(rows[:count, _MARKER], log_start)) if self._loaded else 0
             self._view = (rows[at:].copy(), count - at) if at else (rows, count)
             if not self._loaded:
-                # The transactions of the closed segment are read together with those of earlier segments.
+                # The transactions of the closed segment are read together with the transactions of earlier segments.
                 kept = [each for each in self.of_last() if each.marker_offset >= last_base]
                 self._view = _joined(_rows(()), kept)
 

@@ -1,8 +1,8 @@
 """Plan a cleaning round for one log: whether a round is due, which segments it reads, and which facts it needs.
 
 The runtime calls this module in a disk thread, since the age of segments is read from their files. The rules are in
-`compaction/cleanable.py`. The module must not know which replica is the leader or which limits the cluster has: offsets
-and the time are arguments.
+`compaction/cleanable.py`. The module must not know which replica is the leader or which limits apply in the cluster:
+offsets and the time are arguments.
 """
 
 from __future__ import annotations

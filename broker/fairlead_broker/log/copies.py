@@ -1,4 +1,4 @@
-"""Check every byte of batches that another replica has stamped, and group the batches by leader epoch.
+"""Check every byte of batches that another replica stamped, and group the batches by leader epoch.
 
 `partition_log` appends the verified batches unchanged. Every batch is checked before the first byte is written, so that
 a follower never stores a batch that it could not serve. The module must not know about Arrow: the leader has validated
@@ -44,8 +44,8 @@ def read_copies(
 
     Raises `BadCopy` unless both checksums of each batch are correct, each batch begins at the end of the log or of the
     previous batch, and leader epochs never decrease, starting from the log's `highest` epoch. A leader epoch must not
-    exceed the sender's `leader_epoch` either: after a change of leadership, the sender may have truncated its log and
-    appended other batches, which could not be detected later.
+    exceed the sender's `leader_epoch` either: after a change of leadership, the sender may truncate its log and append
+    other batches, and the difference could not be detected later.
     """
     runs: list[EpochRun] = []
     epoch = -1 if highest is None else int(highest)

@@ -484,7 +484,7 @@ class LogDirectory:
                 self._remove_folder(folder)
 
     def _all_durable(self) -> bool:
-        """Return whether all files and names of the directory are durable, which needs one sync after an unclean stop.
+        """Return whether all files and names of the directory are durable; after an unclean stop, this needs a sync.
 
         A killed process may have created, truncated or removed files without a sync. The files and names that this
         start reads must be durable, so that the next start reads the same. One sync of the volume replaces several

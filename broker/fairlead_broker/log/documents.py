@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     residence: str | None = None
     """Boot id of the kernel whose page cache contains the last unsynced bytes, and the id of the volume."""
     quarantined: tuple[TopicIdPartition, ...] = ()
-    """Replicas in this directory that may lack committed records and are not served."""
+    """Replicas in this directory that may lack committed records and must not be served."""
 
 
 class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

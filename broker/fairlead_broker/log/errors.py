@@ -87,7 +87,7 @@ class LogCut(LogError):
 
 
 class StaleLeaderEpoch(LogError):
-    """A leader epoch does not exceed the highest epoch of this log."""
+    """The leader epoch does not exceed the highest epoch of this log."""
 
     def __init__(self, file: Path, epoch: int, highest: LeaderEpoch) -> None:
         super().__init__(f"{file}: leader epoch {epoch} does not exceed the highest known epoch {highest}")

@@ -4,7 +4,7 @@ Replicas use this list to find where their logs diverge, so an epoch is added du
 that epoch is written. `partition_log` owns the list. The module must not know how the leader epoch of a partition
 is chosen; `replication.divergence` defines the meaning of the list.
 
-The list of epochs is written by the first append in an epoch, not when the broker starts. A starting broker therefore
+The list of epochs is written by the first append in an epoch, not by a start of the broker. A starting broker therefore
 needs no fsync for idle partitions, and the list names only epochs that have records.
 """
 

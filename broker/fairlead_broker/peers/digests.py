@@ -23,7 +23,7 @@ class DigestRequest(PeerPartition, frozen=True, kw_only=True):
     max_bytes: Count
     """Maximum number of bytes to read. The range ends at the end of a batch, and the first batch is always included."""
     newest: bool = False
-    """Whether only the newest record of each key counts. The whole range is then read."""
+    """Whether only the newest record of each key counts. In that case, the whole range is read."""
 
 
 class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ BROKER_PROOF: Final = "fairlead-broker-proof"
 MIRROR_REVISION: Final = "fairlead-mirror-revision"
 CALLER_SCHEME: Final = "fairlead-caller-scheme"
 """Header of a forwarded call from a client that needs different addresses than clients without TLS: `https`, or the
-base URL that an external client has called.
+base URL that an external client called.
 """
 
 CALLER_ADDRESS: Final = "fairlead-caller-address"

@@ -138,7 +138,7 @@ class PeerAnswer:
 
 @contextmanager
 def cancellable() -> Iterator[None]:
-    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped.
+    """Raise the cancellation of the current task if a pyreqwest call within the block has dropped it.
 
     If a task is cancelled after its request has ended and before the task continues, pyreqwest returns the outcome and
     the cancellation is lost. Without `cancellable`, a cancelled task that repeats its calls would never end.

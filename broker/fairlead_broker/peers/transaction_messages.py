@@ -68,7 +68,7 @@ class OpenAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenProducersRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Request for the producers that have open transactions, among some producers."""
+    """Request for the producers, among those given, that have open transactions."""
 
     producer_ids: list[ProducerId]
 

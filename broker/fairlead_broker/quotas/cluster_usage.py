@@ -1,7 +1,7 @@
 """Usage of limits in the whole cluster, which the controller computes from the reports of all brokers (rule Q4).
 
-Usage of limits in the whole cluster; the controller computes it from the reports of all brokers (rule Q4). The answer
-reports the usage of the other brokers, and whether the cluster is in debt. A new controller begins without debts.
+The answer to a report contains the usage of the other brokers, and whether the cluster is in debt. A new controller
+begins without debts.
 """
 
 from __future__ import annotations

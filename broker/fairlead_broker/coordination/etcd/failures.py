@@ -34,7 +34,7 @@ class Refused(CoordinationUnavailable):
 
 
 class StreamBroken(Exception):
-    """A stream ended without a gRPC error, or etcd cancelled the watch on it. The error message states why."""
+    """A stream ended without a gRPC error, or etcd cancelled the watch on the stream. The error message states why."""
 
 
 BREAKS: Final = (grpc.aio.AioRpcError, TimeoutError, StreamBroken, asyncio.InvalidStateError)

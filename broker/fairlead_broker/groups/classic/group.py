@@ -109,7 +109,7 @@ class ClassicGroup:
     pending: dict[str, float] = field(default_factory=dict)
     """Ids that were assigned for joins, with the time at which each id is forgotten."""
     _join_ends_at: float = inf
-    """Time at which a rebalance continues without the members that have not joined."""
+    """Time at which a rebalance continues without the members that have not joined yet."""
     _join_until: float = inf
     """Time up to which an initial join may be extended to wait for more members."""
     _is_initial: bool = False
@@ -120,13 +120,13 @@ class ClassicGroup:
     _unstored: int = 0
     """Number of changes that are being stored."""
     _is_dirty: bool = False
-    """Whether the stored records differ from the group's state, which is stable or empty."""
+    """Whether the stored records must still be changed to match the group, which is stable or empty."""
 
     @classmethod
     def load(
         cls, record: ClassicGroupRecord | None, members: Mapping[str, ClassicMemberRecord], now: float
     ) -> ClassicGroup:
-        """Return a group from its stored records; every session is restarted."""
+        """Return a group built from its stored records; every session is restarted."""
         group = cls()
         if record is None or not members:
             group._stored = None if record is None and not members else frozenset(members)
@@ -226,7 +226,7 @@ class ClassicGroup:
         return self._with_change(turn)
 
     def not_stored(self, change: ClassicChange, now: float) -> ClassicTurn:
-        """Continue after a change was not stored: members that wait for its assignment must join again."""
+        """Continue after a change could not be stored: members that wait for its assignment must join again."""
         turn = ClassicTurn([])
         self._unstored -= 1
         if self._awaits(change):
@@ -495,7 +495,7 @@ class ClassicGroup:
         assert state in TRANSITIONS[self.state], f"{self.state} is not followed by {state}"
         self.state = state
         if state in (State.PREPARING, State.COMPLETING):
-            # Nothing is stored before the leader has assigned.
+            # Nothing is stored until the leader has assigned partitions.
             self._is_dirty = False
 
     def _assigned(self, member: Member) -> Synced:

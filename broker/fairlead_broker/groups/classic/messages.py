@@ -140,7 +140,7 @@ class ClassicChange:
     group: ClassicGroupRecord | None
     members: Mapping[str, ClassicMemberRecord]
     gone: frozenset[str]
-    """Members whose records are deleted."""
+    """Members whose records must be deleted."""
 
 
 @dataclass(slots=True)

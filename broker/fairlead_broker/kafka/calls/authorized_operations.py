@@ -14,7 +14,7 @@ _NUMBERS: Final[Mapping[Kind, Mapping[Operation, tuple[int, ...]]]] = {
         Operation.WRITE: (4,),
         Operation.CREATE: (5,),
         Operation.DELETE: (6,),
-        # Kafka has operations of their own for configurations.
+        # Kafka has separate operations for configurations.
         Operation.ALTER: (7, 11),
         Operation.DESCRIBE: (8, 10),
     },
@@ -25,7 +25,7 @@ _NUMBERS: Final[Mapping[Kind, Mapping[Operation, tuple[int, ...]]]] = {
         Operation.DESCRIBE: (8, 10),
     },
 }
-"""Numbers of Kafka's operations that each operation on a kind of resource stands for."""
+"""Numbers of Kafka's operations that correspond to each operation on a kind of resource."""
 
 
 def authorized_operations(access: CallerAccess, kind: Kind, name: str = SINGLE_NAME) -> set[int]:

@@ -26,7 +26,7 @@ class Client:
     address: str
     port: int
     is_known: bool = True
-    """Whether the client may use other APIs than those with which it authenticates."""
+    """Whether the client may use APIs other than those for authentication."""
     token: bytes | None = None
     """Token with which the connection authenticated; None for an anonymous client."""
     principal: str | None = None

@@ -1,6 +1,6 @@
 """Callers of Kafka's clients: the token of a connection, and the access of each request.
 
-`dispatch` asks for the access of each request, so that a revoked or expired token ends a connection like it ends
+`dispatch` asks for the access of each request, so that a revoked or expired token ends a connection just as it ends
 requests over HTTP. `sasl` stores the token of a connection.
 """
 
@@ -38,7 +38,8 @@ class Callers:
     async def of_token(self, token: bytes, address: str) -> CallerAccess:
         """Return the access of a token.
 
-        Raises `unauthenticated` for a token that is not accepted, and `throttled` for an address with too many of them.
+        Raises `unauthenticated` for a token that is not accepted, and `throttled` for an address with too many refused
+        tokens.
         """
         values = [b"Bearer " + token]
         try:

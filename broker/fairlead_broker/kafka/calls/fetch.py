@@ -64,7 +64,7 @@ class FetchCalls:
     """Calls that read records."""
 
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
-        """`new_id` returns a random UUID, of which the id of a session is a part."""
+        """`new_id` returns a random UUID, part of which becomes the id of a session."""
         self._broker = broker
         self._seconds = broker.telemetry.metric("fairlead_kafka_translation_seconds").labels("out")
         self._sessions = FetchSessions(lambda: UUID(new_id()).int % SESSION_ID_MAX + 1)
@@ -167,7 +167,8 @@ class FetchCalls:
                     left -= sum(map(len, batches))
                     part.records = batches[0] if len(batches) == 1 else b"".join(batches)
             elif result.next_offset > part.wanted.offset:
-                # Every record up to there belongs to aborted transactions. A reader moves on past a batch only.
+                # Every record up to that offset belongs to an aborted transaction. A reader moves on only when it
+                # receives a batch.
                 part.records = empty(part.wanted.offset, result.next_offset - 1, result.leader_epoch)
         if any(part.records for part in parts):
             self._seconds.observe(self._broker.clock.monotonic() - began)
@@ -231,7 +232,7 @@ def _response_of(call: KafkaCall, part: _Part, leaders: set[int]) -> Any:
         high_watermark=-1 if result is None else result.high_watermark,
         last_stable_offset=-1 if result is None else result.last_stable_offset,
         log_start_offset=-1 if result is None else result.log_start_offset,
-        # Records of aborted transactions are left out, so that the reader need not know them.
+        # Records of aborted transactions are left out, so that the reader need not recognise them.
         aborted_transactions=[] if call.request.isolation_level == READ_COMMITTED else None,
         preferred_read_replica=-1,
         records=part.records,

@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate: a connection presents a token, by PLAIN or by OAUTHBEARER.
 
 The token is an API token or a signed token, as in the header `Authorization` of HTTP clients. A connection may present
-another token of the same principal before the former one expires (KIP-368).
+another token of the same principal before the current token expires (KIP-368).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAMED_SINCE: Final = 1
 LIFETIME_SINCE: Final = 1
 """First version of SaslAuthenticate that states when the token expires."""
 FAILURE_SECONDS: Final = 1.0
-"""Number of seconds for which the answer to a refused token is delayed, so that a client does not try again at once."""
+"""Number of seconds by which the answer to a refused token is delayed, so that a client does not retry at once."""
 _SEPARATOR: Final = b"\x01"
 
 

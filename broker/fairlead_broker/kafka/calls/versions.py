@@ -23,7 +23,7 @@ async def api_versions(call: KafkaCall) -> Reply:
 
 
 def unsupported_version() -> Response:
-    """Return the response, in version 0, to a request whose version is unknown."""
+    """Return the response to a request of an unknown version, encoded in version 0."""
     return _table(0, KafkaError.UNSUPPORTED_VERSION)
 
 

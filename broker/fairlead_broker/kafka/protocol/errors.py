@@ -237,11 +237,11 @@ FIELD_ERRORS: Final[Mapping[object, KafkaError]] = MappingProxyType(
         "replicas": KafkaError.INVALID_REPLICA_ASSIGNMENT,
     }
 )
-"""Error of the problem `invalid_config` for fields of a request that are no configuration keys."""
+"""Error for the problem `invalid_config` if the fields of a request are not configuration keys."""
 
 
 def error_of(problem: ProblemError, family: Family) -> KafkaError:
-    """Return Kafka's error for a problem; an unknown code from a newer broker gets an error according to its kind."""
+    """Return Kafka's error for a problem; for an unknown code from a newer broker, the kind of the problem decides."""
     code = problem.code
     if code == "invalid_config" and (field := FIELD_ERRORS.get(problem.data.get("key"))) is not None:
         return field

@@ -1,8 +1,8 @@
 """Bounds of requests, checked on the bytes before any object is created.
 
 `messages` walks through every request according to Kafka's own definition before the library decodes it: the library
-trusts lengths and counts, and six bytes of a request can become an object of 500 bytes. The walk allocates no memory
-because of claims in a request, and its time is proportional to the number of bytes. This module must not know the
+trusts lengths and counts, and six bytes of a request can become an object of 500 bytes. The walk allocates no memory on
+the basis of claims in a request, and its time is proportional to the number of bytes. This module must not know the
 purposes of fields.
 """
 
@@ -47,7 +47,7 @@ class UnboundedRequest(Exception):
 
 
 class _Walk:
-    """Position in the bytes of one request, and the number of elements that the request may still have."""
+    """Position in the bytes of one request, and the number of elements that the rest of the request may have."""
 
     __slots__ = ("at", "body", "elements_left", "stop", "tagged_bytes")
 

@@ -94,7 +94,7 @@ class Mapped(msgspec.Struct, frozen=True, tag="mapped"):
     until: Offset
     """Offset below which the round cleans the log."""
     used_ratio: float
-    """Share of the map that is used."""
+    """Fraction of the map that is in use."""
 
 
 class GroupCleaned(msgspec.Struct, frozen=True, tag="group"):
@@ -104,7 +104,7 @@ class GroupCleaned(msgspec.Struct, frozen=True, tag="group"):
     """Base offsets of the old segments. The first offset is also the base offset of the new segment."""
     next_offset: Offset
     removed_to: Offset
-    """Offset after the last tombstone or marker that this round has removed, or 0."""
+    """Offset after the last tombstone or marker that this round removed, or 0."""
 
 
 class RoundDone(msgspec.Struct, frozen=True, tag="done"):

@@ -1,4 +1,4 @@
-"""Replace a group of segments with one cleaned segment, so that a crash at any time leaves one or the other.
+"""Replace a group of segments with one cleaned segment; after a crash, either the group or that segment remains.
 
 The files of the new segment are synced under names with the suffix `.cleaned`. The new segment takes effect once the
 file with its batches durably has the name `.log.swap`. The last step removes the old segments and gives the new files
@@ -61,7 +61,7 @@ def drop_cleaned(storage: Storage, folder: Path) -> None:
 
 
 def finish_swaps(storage: Storage, folder: Path) -> None:
-    """Finish the swaps that a crash has interrupted, and drop segments that did not take effect. Raises `OSError`."""
+    """Finish the swaps that a crash interrupted, and drop segments that did not take effect. Raises `OSError`."""
     names = storage.list_files(folder)
     drop_cleaned(storage, folder)
     counting = {name[:_NAME_DIGITS] for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}

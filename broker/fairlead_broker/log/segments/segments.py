@@ -459,7 +459,7 @@ def read_index_file(storage: Storage, path: Path) -> bytes | None:
 
 
 INDEX_INTERVAL_BYTES: Final = 4096
-"""Distance in bytes between entries when a closed segment's index is rebuilt, for any setting of the topic."""
+"""Distance in bytes between entries when a closed segment's index is rebuilt, regardless of the topic's setting."""
 
 
 def _grow(plan: ReadPlan, nbytes: int, count: int) -> ReadPlan:

@@ -3,7 +3,7 @@
 Every file operation of this package goes through a `Storage`, so that tests can run the whole log on a faulty disk
 (which loses unsynced bytes, becomes full or fails a sync) without patches. `PosixStorage` is the storage of a real
 disk. The module handles names, bytes and positions, and must not know about batches, segments or offsets. Every
-operation raises `OSError`, which the callers wrap. This code is in one file because the interface and its
+operation may raise `OSError`, which the callers wrap. This code is in one file because the interface and its
 implementation change together.
 """
 

@@ -1,1 +1,1 @@
-"""Calls of administration: topics, configuration, partitions and the cluster, with the access rules of HTTP's calls."""
+"""Administration calls: topics, configuration, partitions, cluster; their access rules are those of the HTTP calls."""

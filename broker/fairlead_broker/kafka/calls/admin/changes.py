@@ -1,7 +1,8 @@
 """Changes of the cluster that Kafka's clients request, each as a call of the HTTP API.
 
-A change has the access rules, the place and the audit record of its HTTP call: the controller carries the change out,
-and any other broker forwards the HTTP call to the controller. The families of administration calls use this module.
+A change has the access rules and the audit record of its HTTP call, and is made on the same broker: the controller
+carries the change out, and any other broker forwards the HTTP call to the controller. The families of administration
+calls use this module.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class ClusterCalls:
     # -- directories
 
     async def describe_log_dirs(self, call: KafkaCall) -> Reply:
-        """Return the data directory of this broker with the size of each replica in it."""
+        """Return this broker's data directory with the size of each replica in the directory."""
         version = call.version
         try:
             call.access.require(Operation.DESCRIBE, Kind.CLUSTER, SINGLE_NAME)

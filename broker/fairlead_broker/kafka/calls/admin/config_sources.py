@@ -38,5 +38,5 @@ def is_read_only(name: str) -> bool:
 
 
 def shown_entries(entries: Mapping[str, ConfigEntry]) -> Iterator[tuple[str, ConfigEntry]]:
-    """Yield the entries by name, without the keys that the topic has no use for."""
+    """Yield the entries by name, without the keys that have no meaning for the topic."""
     return ((name, entry) for name, entry in sorted(entries.items()) if entry.source in SOURCES)

@@ -116,7 +116,7 @@ class ConfigCalls:
         return Reply(DescribeConfigsResponse(version=call.version, results=results))
 
     async def list_resources(self, call: KafkaCall) -> Reply:
-        """Return the resources with a configuration that the caller may describe; version 0 has none of them."""
+        """Return the resources whose configuration the caller may describe; version 0 has no such list."""
         wanted = set(call.request.resource_types) if call.version >= 1 else set()
         if call.version >= 1 and not wanted:
             wanted = {TOPIC_RESOURCE, BROKER_RESOURCE}
@@ -240,7 +240,7 @@ class ConfigCalls:
 
 
 def _described(call: KafkaCall, name: str, entry: ConfigEntry) -> Any:
-    """Return an entry of a configuration, with the values that would apply without the first one."""
+    """Return an entry of a configuration, with the values that would apply if it were reset."""
     kind = DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
     source, key = SOURCES[entry.source], KEYS[name]
     values = [(entry.value, source)]

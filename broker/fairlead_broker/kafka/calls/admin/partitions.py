@@ -52,7 +52,7 @@ class PartitionCalls:
     # -- elections
 
     async def elect(self, call: KafkaCall) -> Reply:
-        """Elect leaders of partitions, of all partitions if the request names none."""
+        """Elect leaders of the requested partitions, or of all partitions if the request names none."""
         version, request = call.version, call.request
         kind = ELECTIONS.get(request.election_type if version >= 1 else 0)
         try:

@@ -79,7 +79,7 @@ class RecordCalls:
         return low_watermark
 
     async def describe_producers(self, call: KafkaCall) -> Reply:
-        """Return the idempotent producers that the leader of each partition remembers."""
+        """Return the idempotent producers remembered by the leader of each partition."""
         version, kind = call.version, DescribeProducersResponse.TopicResponse
         topics = []
         for topic in call.request.topics:

@@ -84,7 +84,7 @@ class TopicCalls:
             return view
         change = Change("create_topic", {}, partial(self._create, request), request)
         if await self._changes.make(call, change) is not HTTPStatus.CREATED:
-            # HTTP clients may repeat a creation, Kafka's may not.
+            # HTTP clients may repeat a creation; Kafka clients may not.
             raise RefusedError(KafkaError.TOPIC_ALREADY_EXISTS, f"topic {wanted.name} exists")
         return self._broker.views.by_name(wanted.name)
 
@@ -190,7 +190,7 @@ class TopicCalls:
 
 
 def _creation(wanted: Any) -> CreateTopicRequest:
-    """Return the request of a new topic as the runtime takes it. Raises RefusedError."""
+    """Return the request for a new topic in the form that the runtime takes. Raises RefusedError."""
     if wanted.assignments:
         raise _no_assignments()
     partitions, replicas = wanted.num_partitions, wanted.replication_factor
@@ -215,7 +215,7 @@ def _creation(wanted: Any) -> CreateTopicRequest:
 
 
 def _describe(call: KafkaCall, result: Any, view: TopicView) -> None:
-    """Set the id, the numbers and the configuration of a new topic, which are in newer versions of the answer."""
+    """Set the id, the numbers and the configuration of a new topic, which newer versions of the answer contain."""
     if call.version < DESCRIBED_SINCE:
         return
     if not call.request.validate_only:
