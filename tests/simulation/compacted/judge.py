@@ -46,10 +46,10 @@ class History:
 
     records: dict[int, Record] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """Leader epochs, each with the offset at which it begins."""
+    """Leader epochs, each with its first offset."""
 
     def lead(self, log: PartitionLog, high_watermark: int) -> None:
-        """Take over the epochs of a new leader's log, and its records from the high watermark on."""
+        """Adopt the epochs of a new leader's log, and its records from the high watermark on."""
         self.epochs = [(each.epoch, each.start_offset) for each in log.leader_epochs]
         self.records = {offset: each for offset, each in self.records.items() if offset < high_watermark}
         self.records |= {each.offset: each for each in committed(log, high_watermark)}
@@ -82,7 +82,7 @@ def check_log(history: History, log: PartitionLog, known_end: int, name: str) ->
 
 
 def check_records(history: History, log: PartitionLog, high_watermark: int, name: str) -> None:
-    """Check the records of a complete replica below the high watermark."""
+    """Check the records below the high watermark in a complete replica."""
     kept = [each for each in committed(log) if each.offset < high_watermark]
     for each in kept:
         if history.records.get(each.offset) != each:

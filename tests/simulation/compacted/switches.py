@@ -27,7 +27,7 @@ _BEGIN_SWAP = swap.begin_swap
 
 
 def _without(dropped: Copying) -> Any:
-    """Return the rule of followers without one of its answers."""
+    """Return the production rule for followers without one of its answers."""
 
     def rule(end_offset: int, own_removed: int, leader_removed: int, base: int | None = None) -> Copying:
         how = _COPYING(end_offset, own_removed, leader_removed, base)

@@ -3,7 +3,7 @@
 Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change to a
 disk, even in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
 ones, and become leaders. The shell of followers is reimplemented here; production code decides which batches a round
-writes, how a group is swapped, and how a follower continues. The invariants are in `judge`.
+writes, how a group of segments is swapped, and how a follower continues. The invariants are in `judge`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class World:
         self.epoch = 0
         self.high_watermark = 0
         self.copied: dict[int, int] = {}
-        """End of each replica's log, as far as the current leader knows it."""
+        """Log end offset of each replica, as far as the current leader knows."""
         self.history = History()
         self.reader: Reader | None = None
         self._lead(0)
@@ -189,7 +189,7 @@ class World:
             self.isr.add(number)
 
     def roll(self, number: int | None = None) -> None:
-        """Close the last segment of a replica."""
+        """Close the last segment of a replica's log."""
         replica = self.replicas[self.rng.randrange(REPLICAS) if number is None else number]
         if replica.is_alive:
             replica.log.roll()
@@ -248,13 +248,13 @@ class World:
                 check_reader(self.history, reader.shown, reader.position)
 
     def die(self) -> None:
-        """Cut the power of a replica, which stays away."""
+        """Cut the power of a replica, which stays down."""
         number = self.rng.randrange(REPLICAS)
         if sum(each.is_alive for each in self.replicas) > 1:
             self.replicas[number].is_alive = False
 
     def return_(self) -> None:
-        """Start a replica that was away."""
+        """Start a replica that was down."""
         number = self.rng.randrange(REPLICAS)
         if not self.replicas[number].is_alive:
             self._restart(number)
@@ -272,7 +272,7 @@ class World:
             self._lead(self.rng.choice(able))
 
     def forget(self) -> None:
-        """Delete a key while a follower is away for longer than its tombstone is kept, then change the leader."""
+        """Delete a key while a follower is away for longer than the tombstone is kept, then change the leader."""
         away = self.rng.choice([each for each in range(REPLICAS) if each != self.leader])
         leader = self.replicas[self.leader]
         if not leader.is_alive or self.replicas[self.leader].log.end_offset == 0:
@@ -345,7 +345,7 @@ class World:
             log.truncate_to(Offset(stop))
 
     def _restart(self, number: int) -> None:
-        """Start a replica with the data that its disk has kept. A leader leads again, and others leave the ISR."""
+        """Start a replica with the data that its disk has kept. A leader leads again; a follower leaves the ISR."""
         replica = self.replicas[number]
         self.replicas[number] = self._opened(replica.name, replica.disk.cut(self.rng))
         if number != self.leader:
@@ -376,6 +376,6 @@ class Verdict:
 
 
 def run(seed: int) -> Verdict:
-    """Run the world of a seed."""
+    """Run the world for a seed."""
     world = World(seed)
     return Verdict(seed, violation_of(world.run), world.counts)

@@ -37,7 +37,7 @@ class Broker(Frame):
         super().__init__(world, number)
         self.groups: dict[str, Coordinator] = {}
         self.topics: dict[str, TopicShape] = {}
-        """Topics by name, which are replaced instead of modified, so that a turn can keep its version."""
+        """Topics by name, replaced instead of modified, so that a turn can keep the version it began with."""
         self._holders: dict[str, CoordinatorRecord] = {}
 
     # -- processes
@@ -146,7 +146,7 @@ class Broker(Frame):
             self.answer(request, Refused("shutting_down"))
 
     def counts(self, record: CoordinatorRecord) -> bool:
-        """Return whether the holder of a claim is registered in the incarnation of the claim."""
+        """Return whether the holder of a claim is still registered in the incarnation that made the claim."""
         registered = self.mirror.brokers.get(record.broker)
         return registered is not None and BrokerEpoch(registered.create_revision) == record.broker_epoch
 

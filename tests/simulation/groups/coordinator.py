@@ -1,12 +1,12 @@
 """A group at its coordinator: claimed, loaded, and then run in turns that decide, write, replay and answer.
 
 A group has at most one running transaction, including commits of offsets: an admitted commit is written before a
-partition gets another owner. After a write with an unknown outcome, the group is dropped and claimed again under a new
-revision, which makes that write fail.
+partition gets another owner. After a write with an unknown outcome, the group is dropped from memory and claimed again
+under a new revision, which makes that write fail.
 
 This module is a twin of `fairlead_broker.runtime.groups.coordinated_group` without the tasks and timers of an event
-loop, which would make a world too slow for rules whose absence only one in hundreds of worlds reveals. The production
-coordinator runs in `virtual_time`.
+loop: with them, worlds would be too slow to find rules whose absence shows in only one of hundreds of worlds. The
+production coordinator runs in `virtual_time`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PARTITIONS_MAX = 12
 """Number of partitions up to which a topic grows."""
 HANGS_SECONDS = 1_000.0
-"""Duration of a hanging callback; longer than any world lasts."""
+"""Duration of a hanging callback; longer than any run."""
 
 
 class Faults(Storm):
@@ -30,7 +30,7 @@ class Faults(Storm):
     _world: World
 
     def victim(self, kind: Enum) -> Process | None:
-        """Return a random broker (preferably a coordinator) or a random member, or None for a fault of topics."""
+        """Return a random broker (preferably a coordinator) or member, or None if the fault concerns topics."""
         world = self._world
         if kind in BROKER_FAULTS:
             coordinators = [broker for broker in world.brokers.values() if broker.groups]

@@ -31,7 +31,7 @@ def claim(group: str, found: Item | None, broker: Broker) -> tuple[Compare, ...]
 
 
 def claimed(group: str, revision: int) -> tuple[Compare, ...]:
-    """Return compares that hold until a broker, including the writer, claims the group again."""
+    """Return compares that hold until the group is claimed again, even by the writer."""
     return (Compare(coordinator_key(group), revision),)
 
 
@@ -46,7 +46,7 @@ def sessions_begin(coordinator: Coordinator) -> float:
 
 
 def in_doubt(coordinator: Coordinator) -> None:
-    """Continue after a write with an unknown outcome under a new claim, which makes that write fail."""
+    """After a write with an unknown outcome, continue under a new claim, which makes that write fail."""
     coordinator.drop()
 
 

@@ -1,7 +1,7 @@
 """The invariants of groups, each a named class of violation.
 
 The judge sees every revision of the store, every decision of a coordinator, and the partitions that each member treats
-as its own. The truth about a group is the contents of the store, not the memory of a process.
+as its own. The contents of the store are the truth about a group, not the memory of a process.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ ROUNDING_SECONDS: Final = 0.01
 SOONEST_MS: Final = 10
 """Shortest heartbeat interval that causes no storm of heartbeats."""
 JUST_HEARD: Final = 0.3
-"""Fraction of the session timeout: a member is certainly alive for this long after a heartbeat."""
+"""Fraction of the session timeout for which a member is certainly alive after a heartbeat."""
 LONG_SILENT: Final = 0.75
-"""Fraction of the session timeout: a static member that is silent for longer may be replaced by its next process."""
+"""Fraction of the session timeout after which a silent static member may be replaced by its next process."""
 
 
 class TwoOwners(Violation):
-    """Two members consume the same partition while each is in the epoch that the store has for it."""
+    """Two members consume the same partition, each in the epoch that the store has for that member."""
 
 
 class OneOwnerRecorded(Violation):
-    """A revision of the store assigns a partition to two members."""
+    """One revision of the store assigns the same partition to two members."""
 
 
 class CommittedByOwner(Violation):
@@ -86,7 +86,7 @@ class OneInstance(Violation):
 
 
 class FencedInVain(Violation):
-    """A member was fenced although the store has it in the same epoch."""
+    """A member was fenced although the store has the member in the same epoch."""
 
 
 class PaceKept(Violation):
@@ -107,7 +107,7 @@ class Truth:
     claim: int = 0
     """Revision of the coordinator's key."""
     doubted: set[tuple[str, Partition]] = field(default_factory=set)
-    """For each member, the partitions that some later target did not assign to the member."""
+    """For each member, the partitions that a later target did not assign to that member."""
     ever_doubted: set[tuple[str, Partition]] = field(default_factory=set)
     revoking_since: dict[str, float] = field(default_factory=dict)
     """Time at which a member was first ordered to revoke a partition that it still owns."""
@@ -119,7 +119,7 @@ def partitions_of(table: dict[TopicId, tuple[int, ...]]) -> set[Partition]:
 
 
 def target_of(targets: dict[TopicId, TargetRecord], member_id: str) -> set[Partition]:
-    """Return the target partitions of a member."""
+    """Return the partitions of a member's target assignment."""
     return {
         (topic_id, partition)
         for topic_id, target in targets.items()
@@ -265,7 +265,7 @@ class Judge:
             raise EpochsRise(f"{member.member_id} is told {epoch} after {member.epoch}")
 
     def gives_up(self, member: Member, lost: set[Partition]) -> None:
-        """Check that some target has removed the partitions that a member is ordered to revoke."""
+        """Check that some target took away the partitions that a member must revoke."""
         doubted = self.groups[member.group].ever_doubted
         for partition in lost:
             self.counts["given up"] += 1
@@ -296,7 +296,7 @@ class Judge:
         heard_now = {event.member_id for event in events}
         joins = [event for event in events if isinstance(event, Heartbeat) and event.member_epoch == 0]
         for event, reply in zip(events, turn.replies, strict=True):
-            # Two processes join at the same time, and the second finds the place taken by the first.
+            # Two processes join at the same time, and the second finds that the first has taken the place.
             if event in joins and len(joins) == 1 and event.subscription is not None:
                 places = {
                     place: record
@@ -311,7 +311,7 @@ class Judge:
                 coordinator.heard[event.member_id] = self._world.now
 
     def _doubt(self, truth: Truth, change: GroupChange) -> None:
-        """Record the partitions that a new target removes, because the target may be written after its effects."""
+        """Record the partitions that a new target takes away, because the target may be written after its effects."""
         targets = dict(truth.targets)
         for key, record in change.puts.items():
             if isinstance(key, TargetKey) and isinstance(record, TargetRecord):

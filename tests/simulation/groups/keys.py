@@ -23,7 +23,7 @@ def coordinator_key(group: str) -> Key:
 
 
 def offsets_key(group: str, topic_id: TopicId, slot: int) -> Key:
-    """Return the key of the offsets of up to 64 partitions of a topic."""
+    """Return the key of the committed offsets for up to 64 partitions of a topic."""
     return ("offsets", group, topic_id, slot)
 
 

@@ -1,9 +1,9 @@
-"""A member of a group: the SDK's state machine (`fairlead.group.member`), and offsets to read and to commit.
+"""A member of a group: the SDK's state machine (`fairlead.group.member`), which reads and commits offsets.
 
 This module is a twin of the SDK's session, which is a task on an event loop. Revoked partitions are finished and
 committed before they are reported as released, and lost partitions are dropped at once. Late answers reach the SDK's
-state machine, which must ignore them. A fault makes a member pause, crash, delay, or change its subscription as a
-client of the HTTP API may.
+state machine, which must ignore them. A fault makes a member pause, crash or answer late, or change its subscription as
+a client of the HTTP API may.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Member(Process):
         self.owned: dict[Partition, int | None] = {}
         """Partitions that the member may commit, with the next offset, or None until the committed offset is read."""
         self.giving_up: set[Partition] = set()
-        """Owned partitions that are no longer consumed, and are released after their commit."""
+        """Owned partitions that are no longer consumed, and are released once their offsets are committed."""
         self.topics: frozenset[str] = frozenset()
         self.pattern: str | None = None
         self.slow_until = 0.0
@@ -86,7 +86,7 @@ class Member(Process):
         self._resubscribed = False
         """Whether every heartbeat names the subscription, because a late heartbeat may restore the previous one."""
         self._numbers: dict[int, int] = {}
-        """Number that `GroupMember` gave to each sent heartbeat, by attempt."""
+        """For each sent heartbeat, by attempt, the number that `GroupMember` gave it."""
         self._attempts = self._wakes = self._broker = 0
         self._commit = self._read = 0
         """Numbers of attempts in the running commit and in the running read; 0 if none is running."""
@@ -282,7 +282,7 @@ class Member(Process):
             self.after(SOON_SECONDS, self._read_offsets)
 
     def _consume(self) -> None:
-        """Read some records of each partition, and commit their offsets."""
+        """Read some records from each partition, and commit their offsets."""
         world = self.world
         for partition, offset in self.owned.items():
             if offset is not None and partition not in self.giving_up and world.traffic:

@@ -40,7 +40,7 @@ class Request:
     sender: int
     """The member's number in the network."""
     life: int
-    """Number of the sender's process. An answer for an earlier process of the member is not delivered."""
+    """Number of the sender's process. An answer meant for an earlier process of the member is not delivered."""
     attempt: int
     hops: int = 0
     """Number of times the call was forwarded, at most one."""

@@ -13,7 +13,7 @@ from simulator.network import Weather
 
 
 class Fault(Enum):
-    """A fault, or another event of a world."""
+    """A fault, or another kind of event in a world."""
 
     KILL = "kill"
     STOP = "stop"
@@ -52,7 +52,7 @@ class Plan:
     static: int
     """Number of members with an instance id."""
     same_id: bool
-    """Whether a dynamic member that returns reuses its member id."""
+    """Whether a dynamic member that returns keeps its member id."""
     topics: int
     partitions_max: int
     assignor: str | None
@@ -114,8 +114,8 @@ def draw(rng: Random) -> Plan:
         weather=weather,
     )
     if rng.random() < DEPOSED_SHARE:
-        # A deposed coordinator notices its loss at the next write, so commits are rare in worlds about deposed
-        # coordinators.
+        # A deposed coordinator notices its loss at the next write, so worlds about deposed coordinators have few
+        # commits.
         plan.brokers, plan.members, plan.commit_seconds = 3, max(3, members), 6.0
         plan.faults = (Fault.DEPOSE, Fault.MEMBER_LEAVE, Fault.MEMBER_RESUBSCRIBE)
         plan.fault_seconds = 1.0

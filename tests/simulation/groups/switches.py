@@ -21,7 +21,7 @@ from groups.messages import Request
 from simulator.switches import Switch
 
 READ_BEFORE_SECONDS: Final = 0.4
-"""Time in seconds by which a coordinator without the rule reads the group before the claim, instead of after it."""
+"""Seconds by which a coordinator without the rule reads the group before claiming it, instead of afterwards."""
 
 # -- claims and writes
 

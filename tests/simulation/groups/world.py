@@ -65,7 +65,7 @@ class World(Frame):
         return self._names.get(topic_id)
 
     def put_topic(self, name: str, topic_id: TopicId, partitions: int) -> None:
-        """Write a topic with a number of partitions."""
+        """Write a topic with a given number of partitions."""
         self.note("topic", name, topic_id, partitions)
         shape = TopicShape(topic_id, partitions)
         self.store.transact(Transaction((), ((topic_key(name), shape, None),)))
@@ -113,11 +113,11 @@ class World(Frame):
         """Return the first reason why the group is not settled, or None if it is settled."""
         alive = [member for member in self.members.values() if member.alive]
         if not alive:
-            return None  # without calls no broker takes over the group
+            return None  # unless it is called, no broker takes over the group
         return self._unsettled(alive) or self._unowned(alive) or self._unbalanced(alive)
 
     def _unsettled(self, alive: list[Member]) -> str | None:
-        """Return how the members of the store differ from the running processes and their partitions; None if equal."""
+        """Return how the members in the store differ from the running processes and their partitions; None if equal."""
         records = self.judge.groups[GROUP].members
         for member in alive:
             record = records.get(member.member_id)
@@ -167,5 +167,5 @@ class World(Frame):
 
 
 def run(seed: int, *, traced: bool = False) -> Verdict:
-    """Run the world of a seed."""
+    """Run the world for a seed."""
     return World(seed, traced=traced).run()

@@ -3,11 +3,11 @@
 A process registers, checks whether its disk is an old copy, writes its broker epoch into the identity file, and then
 leads or follows as the partition records require. A broker leaves ISR and ELR before it drops distrusted bytes
 (protocol section 2). A failed sync stops all writes to the directory until a restart (trap 22 in
-docs/explanation/known-traps.md), because unsynced bytes may be lost although they can still be read.
+docs/explanation/known-traps.md), because unsynced bytes may be lost even if they can still be read.
 
 This module is a twin of `fairlead_broker.runtime`: a world of real brokers on virtual time takes seconds, a world of
-these twins takes milliseconds, and most dropped rules are found in only one of many worlds. The module is a single file
-because each start, lease and disk fault changes the roles of all partitions.
+these twins milliseconds, and it takes many worlds to find most dropped rules. The module is a single file because each
+start, lease and disk fault changes the roles of all partitions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Broker(Frame):
         """Time until which the volume is full."""
         self.roles: dict[int, Leading | Following] = {}
         self.damaged: dict[int, int] = {}
-        """Partitions, each with the offset from which this process distrusts the bytes."""
+        """Partitions, each with the offset from which this process distrusts its bytes."""
         self.controlling = Controlling(self)
         self.detecting = Detecting(self)
         self.listens = False
@@ -100,8 +100,8 @@ class Broker(Frame):
         self._recover()
         kept = self.disk.clean_marker or self.disk.boot == self.world.boots[self.number]
         if kept:
-            # The boot number is written when the marker is removed, because a kill before this incarnation is stored
-            # loses no bytes.
+            # The boot number is written when the marker is removed, because no bytes are lost if the process is killed
+            # before this incarnation is stored.
             self.disk.boot = self.world.boots[self.number]
         self.remove_clean_marker()
         self.register(kept)
@@ -123,7 +123,7 @@ class Broker(Frame):
         self.disk.clean_marker = False
 
     def kill(self) -> None:
-        """End the process at once, and keep written bytes in the page cache."""
+        """End the process at once, and leave written bytes in the page cache."""
         if not self.alive:
             return
         super().kill()
@@ -186,7 +186,7 @@ class Broker(Frame):
         """Return the directories of a registration: none before the identity file has the broker epoch.
 
         If the broker were elected before the identity file has the epoch, and then killed, the record would name an
-        incarnation that is not on its disk, and the broker would take its disk for an old copy.
+        incarnation that is not on its disk, and the broker would mistake its disk for an old copy.
         """
         return ()
 
@@ -234,8 +234,8 @@ class Broker(Frame):
     def _write_identity(self, disk: Disk) -> None:
         if not self._kept or disk.intact_since is None:
             disk.intact_since = self.epoch
-        # The boot is written with the epoch and not earlier: a start that lost bytes and ended before this write must
-        # not make the next start look complete.
+        # The boot number is written with the epoch and not earlier: otherwise, after a start that lost bytes and ended
+        # before this write, the next start would look complete.
         disk.last_broker_epoch, disk.boot = self.epoch, self.world.boots[self.number]
         self._kept = True
 
@@ -415,7 +415,7 @@ class Broker(Frame):
         self._hide_directories()
 
     def doubt_logs(self) -> None:
-        """Let the next start lose unsynced bytes, because the kernel marks their pages as clean after a failed sync."""
+        """Let the next start lose unsynced bytes: after a failed sync, the kernel marks their pages as clean."""
         for log in self.disk.logs.values():
             log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
 
@@ -483,7 +483,7 @@ class Broker(Frame):
         """Return the partition record without this broker in ISR and ELR, and with a new generation of its replica.
 
         A directory that the record does not name starts at generation 0. The record names the directory from now on, so
-        that reports from before the loss of the bytes differ from later ones.
+        that reports made before the bytes were lost differ from later ones.
         """
         return taken_out(record, BrokerId(self.number), self.disk.directory)
 
@@ -498,7 +498,7 @@ class Broker(Frame):
             self.after(AGAIN_SECONDS, self._try_again, partition, then)
 
     def _try_again(self, partition: int, then: Callable[[], None]) -> None:
-        # Another attempt to leave may have succeeded, even during this read of the record, and the replica may be in
+        # Another attempt to leave may have succeeded, even while the record was being read, and the replica may be in
         # sync again.
         def read(records: dict[int, Versioned[PartitionRecord]]) -> None:
             if not self._has_left(partition):

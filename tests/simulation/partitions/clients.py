@@ -28,7 +28,7 @@ class Request:
     acks_all: bool
     attempts: int = 0
     sent: int = 0
-    """Number of the running attempt. An answer to another attempt is ignored as late."""
+    """Number of the running attempt. An answer to an earlier attempt is ignored as late."""
     done: bool = False
     maybe: bool = False
     """Whether the outcome of some attempt is unknown."""
@@ -130,7 +130,7 @@ class Producer(Client):
             self.open.remove(request)
 
     def _give_up(self, request: Request) -> None:
-        """Use another producer id, because values under the current producer id may or may not be stored."""
+        """Use another producer id, because values sent under the current one may or may not be stored."""
         producer = request.producer
         for each in [each for each in self.open if each.producer == producer]:
             self._finish(each)

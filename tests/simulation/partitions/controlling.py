@@ -1,7 +1,7 @@
 """The controller's term: claimed by any broker, fenced by its key's create revision.
 
 Every registered broker tries to claim the term. The controller writes the record that `controller.next_record` plans
-for each partition, with one partition per transaction, and fulfils requests from operators (`wishes.py`).
+for each partition, one partition per transaction, and fulfils requests from operators (`wishes.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Controlling:
         return self._term is not None
 
     def look(self) -> None:
-        """Write the changes that follow from the mirror."""
+        """Write the changes that the mirror calls for."""
         broker = self._broker
         if not broker.ready or broker.stopping:
             return
@@ -117,7 +117,7 @@ class Controlling:
     def _moved(
         self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
     ) -> PartitionRecord | None:
-        """Return the vacancy that takes the leadership from a leaving leader, if another voter has caught up."""
+        """Return the vacancy that ends the leadership of a leaving broker, if another voter has caught up."""
         world = self._broker.world
         if not is_leaving(record, view) or record.leader is None:
             return None
@@ -194,7 +194,7 @@ class Controlling:
     def _unclean(
         self, partition: int, key: PartitionKey, record: PartitionRecord, view: ClusterView
     ) -> PartitionRecord | None:
-        """Elect a replica that may lack records, if that is allowed and no better replica has returned for a while."""
+        """Elect a replica that may lack records, if this is allowed and no better replica has returned for a while."""
         world = self._broker.world
         if record.leader is not None or not record.unclean:
             self._leaderless_since.pop(partition, None)

@@ -1,8 +1,8 @@
 """Each broker watches the processes of the other brokers with a detector that may err in both directions.
 
 The decision is production code (`controller.failure_detector`); this module is a twin of `controlling.failure_watch`.
-The port of a running broker may refuse connections for a while, connections break without a reason, and the port of a
-killed broker may be silent, like the port of a lost machine.
+The port of a running broker may refuse connections for a while, connections may break without a reason, and the port of
+a killed broker may be silent, like the port of a lost machine.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ports:
         self._silent_until.clear()
 
     def refusing_seconds(self, broker: int) -> float | None:
-        """Return for how long the port of a running broker has refused connections, or None if it accepts them."""
+        """Return how long the port of a running broker has refused connections, or None if it accepts them."""
         if self._world.now >= self._until.get(broker, 0.0):
             return None
         return self._world.now - self._since[broker]
