@@ -116,7 +116,7 @@ class ConfigCalls:
         return Reply(DescribeConfigsResponse(version=call.version, results=results))
 
     async def list_resources(self, call: KafkaCall) -> Reply:
-        """Return the resources whose configuration the caller may describe; version 0 has no such list."""
+        """Return the topics and brokers whose configuration the caller may describe; version 0 returns none of them."""
         wanted = set(call.request.resource_types) if call.version >= 1 else set()
         if call.version >= 1 and not wanted:
             wanted = {TOPIC_RESOURCE, BROKER_RESOURCE}
