@@ -271,7 +271,8 @@ class Machine:
 
     def _append(self, topic: Witness) -> None:
         log = self._log(topic)
-        if not topic.epochs or topic.epochs[-1][0] < self._epoch:
+        # An epoch whose beginning was interrupted may be in the log, and a leader appends in no earlier epoch.
+        if topic.epochs_asked or not topic.epochs or topic.epochs[-1][0] < self._epoch:
             self._begin_epoch(topic)
         group, offset = [], log.end_offset
         for _ in range(self._rng.randint(1, 5)):
