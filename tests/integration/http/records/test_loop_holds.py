@@ -91,7 +91,7 @@ async def longest_hold(work: asyncio.Task) -> float:
     ],
 )
 async def test_a_large_body_does_not_stop_the_loop(api, name: str) -> None:
-    """A JSON or NDJSON body of 16 MiB, valid or not, blocks the loop for at most 50 ms in the best of fifteen attempts."""
+    """A JSON or NDJSON body of 16 MiB, valid or not, blocks the loop for at most 50 ms in the best attempt."""
     media_type, path, make_body = BODIES[name]
     body = make_body()
     await api.create("flights", 100)
