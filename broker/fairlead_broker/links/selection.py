@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -43,8 +43,8 @@ class LocalTopics:
     """Topics of the link's cluster, and its id."""
 
     cluster_id: str
-    ids: Mapping[str, TopicId]
-    """Topic ids by name."""
+    names: Collection[str]
+    topic_ids: Collection[TopicId]
     mirrored: Collection[TopicId]
     """Topic ids of the mirrors of this link."""
     promoted: Collection[TopicId]
@@ -68,9 +68,9 @@ def blocked(topic: SourceTopic, name: str, local: LocalTopics) -> BlockReason | 
         return BlockReason.PROMOTED
     if local.cluster_id in topic.lineage:
         return BlockReason.CYCLE
-    if topic.topic_id in local.ids.values():
+    if topic.topic_id in local.topic_ids:
         return BlockReason.ID_TAKEN
-    if name in local.ids:
+    if name in local.names:
         return BlockReason.NAME_TAKEN
     if topic.topic_id in local.deleted:
         return BlockReason.DELETED_HERE

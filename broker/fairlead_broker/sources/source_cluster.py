@@ -22,7 +22,7 @@ from fairlead_api import problems
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.links import HandOverAnswer, HandOverRequest
 from fairlead_api.bodies.media_types import FRAMES, JSON
-from fairlead_api.bodies.metadata import Metadata, TopicDescription, Versions
+from fairlead_api.bodies.metadata import Metadata, Page, TopicDescription, Versions
 from fairlead_api.bodies.requests import (
     FetchRequest,
     OffsetsLookupAnswer,
@@ -36,6 +36,8 @@ CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 10.0
 ANSWER_MARGIN_SECONDS: Final = 5.0
 """Number of seconds that a fetch may take in addition to the requested wait."""
+PAGE_LIMIT: Final = 1000
+"""Number of items in one page of a list."""
 KEEP_ALIVE: Final = timedelta(seconds=10)
 """Interval and timeout of pings, which detect a source that has disappeared during a long poll."""
 WINDOW_BYTES: Final = 64 << 20
@@ -85,6 +87,20 @@ class SourceCluster:
     async def get(self, path: str, type_: type[T], query: Mapping[str, str | int] | None = None) -> T:
         """Return the JSON answer to a call that changes nothing. Raises like `_call`."""
         return await self._json("GET", f"{path}?{urlencode(query)}" if query else path, type_)
+
+    async def items(self, path: str, type_: type[Page[T]]) -> list[T]:
+        """Return the items of all pages of a list. Raises like `_call`."""
+        items: list[T] = []
+        after: str | None = None
+        while True:
+            query: dict[str, str | int] = {"limit": PAGE_LIMIT}
+            if after is not None:
+                query["after"] = after
+            page = await self.get(path, type_, query)
+            items += page.items
+            if page.next is None:
+                return items
+            after = page.next
 
     async def fetch(self, address: str, request: FetchRequest) -> list[Frame]:
         """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_call`."""

@@ -45,14 +45,7 @@ class Sources:
         Raises `SourceUnreachable`, the source's `ProblemError`, and `link_source_changed`.
         """
         cluster = self.of(link, record.source)
-        actual = (await cluster.versions()).cluster_id
-        expected = record.source.cluster_id
-        if actual != expected:
-            raise ProblemError(
-                "link_source_changed",
-                f"cluster {actual} answers at the source of link {link}, which is cluster {expected}",
-                data={"link": link, "expected": expected, "actual": actual},
-            )
+        check_source(link, record.source, (await cluster.versions()).cluster_id)
         return cluster
 
     def forget(self, link: str) -> None:
@@ -68,6 +61,17 @@ class Sources:
         self._open.clear()
         for cluster in clusters:
             await cluster.close()
+
+
+def check_source(link: str, source: LinkSource, actual: str) -> None:
+    """Raise `link_source_changed` if a cluster other than the source of a link answered."""
+    expected = source.cluster_id
+    if actual != expected:
+        raise ProblemError(
+            "link_source_changed",
+            f"cluster {actual} answers at the source of link {link}, which is cluster {expected}",
+            data={"link": link, "expected": expected, "actual": actual},
+        )
 
 
 def unreachable(link: str, error: SourceUnreachable | ProblemError) -> ProblemError:

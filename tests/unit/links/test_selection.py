@@ -9,7 +9,14 @@ from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopi
 from fairlead_broker.registry.link_records import NamePatterns
 
 OURS, THEIRS, WON, GONE, NEW = (TopicId(name) for name in ("ours", "theirs", "won", "gone", "new"))
-LOCAL = LocalTopics("west", {"orders": OURS, "east.flights": THEIRS, "was": WON}, {THEIRS}, {WON}, {GONE})
+LOCAL = LocalTopics(
+    "west",
+    {"orders", "east.flights", "was"},
+    {OURS, THEIRS, WON},
+    mirrored={THEIRS},
+    promoted={WON},
+    deleted={GONE},
+)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from fairlead_broker.registry.records import (
     encode,
 )
 from fairlead_broker.registry.store_writes import Delete, Put, Transaction, absent, unchanged_since
-from fairlead_broker.sources.source_cluster import SourceUnreachable
+from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 from fairlead_broker.sources.sources import Sources, unreachable
 
 LINK_LEVEL: Final = 3
@@ -185,16 +185,17 @@ class LinkAdmin:
     async def _take_back(self, link: str, record: LinkRecord, names: Sequence[str]) -> None:
         for name in names:
             await self._move(link, name, MirrorState.MIRRORING, frozenset({MirrorState.HANDING_OVER}))
-        for name in names:
-            mirror = self.mirrors(link)[name].value.mirror
-            assert mirror is not None, "mirrors have an origin"
-            try:
-                source = await self._sources.checked(link, record)
-                await source.take_back(mirror.source_name)
-            except (SourceUnreachable, ProblemError) as error:
-                if isinstance(error, ProblemError) and error.code == "not_handed_over":
-                    continue
-                raise unreachable(link, error) from error
+        if not names:
+            return
+        mirrors = self.mirrors(link)
+        try:
+            source = await self._sources.checked(link, record)
+            for name in names:
+                mirror = mirrors[name].value.mirror
+                assert mirror is not None, "mirrors have an origin"
+                await _take_topic_back(source, mirror.source_name)
+        except (SourceUnreachable, ProblemError) as error:
+            raise unreachable(link, error) from error
 
     async def adopt(self, link: str, topics: Sequence[str]) -> list[str]:
         """Make topics of this cluster mirrors of their copies in the source; return their names (rule L20).
@@ -204,9 +205,10 @@ class LinkAdmin:
         """
         found = self.required(link).value
         names = list(dict.fromkeys(topics))
+        source: SourceCluster | None = None
         for name in names:
             try:
-                source = await self._sources.checked(link, found)
+                source = source or await self._sources.checked(link, found)
                 copy = await source.topic(name.removeprefix(found.prefix))
             except (SourceUnreachable, ProblemError) as error:
                 raise unreachable(link, error) from error
@@ -224,7 +226,7 @@ class LinkAdmin:
         if copy.mirror is not None:
             detail = f"topic {copy.name} is a mirror in the source of link {link}: promote it there first"
             raise ProblemError("not_possible_now", detail, data={"topic": name})
-        eras = tuple(Era(epoch=LeaderEpoch(each.epoch), cluster_id=each.cluster_id) for each in copy.eras)
+        eras = eras_of(copy)
         own_eras = record.eras or ()
         if (
             copy.topic_id != record.topic_id
@@ -378,6 +380,20 @@ class LinkAdmin:
             return (Transaction(compares, (Put(key, encode(record)),)),)
 
         await (self._runner.begin(plan) if once else self._runner.complete(plan))
+
+
+def eras_of(topic: TopicDescription) -> tuple[Era, ...]:
+    """Return the eras of a topic in the form of its record."""
+    return tuple(Era(epoch=LeaderEpoch(each.epoch), cluster_id=each.cluster_id) for each in topic.eras)
+
+
+async def _take_topic_back(source: SourceCluster, topic: str) -> None:
+    """Make the source accept records of a topic, unless the topic is not handed over."""
+    try:
+        await source.take_back(topic)
+    except ProblemError as problem:
+        if problem.code != "not_handed_over":
+            raise
 
 
 def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:

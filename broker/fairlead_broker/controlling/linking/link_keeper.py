@@ -22,10 +22,10 @@ from fairlead_api.configuration import (
     ConfigInput,
     ConfigSource,
 )
-from fairlead_api.identifiers import LeaderEpoch, TopicId
+from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
-from fairlead_broker.controlling.linking.link_admin import LinkAdmin
+from fairlead_broker.controlling.linking.link_admin import LinkAdmin, eras_of
 from fairlead_broker.controlling.linking.promotions import CopyGroups, Promotions
 from fairlead_broker.controlling.topic_completion import HeldTerm
 from fairlead_broker.controlling.topics import TopicAdmin
@@ -34,13 +34,8 @@ from fairlead_broker.coordination.protocol import CoordinationClosed, Coordinati
 from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopic, blocked, is_chosen
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import LinkChange, TopicChange
-from fairlead_broker.registry.records import (
-    Era,
-    MirrorOf,
-    MirrorState,
-    config_texts,
-)
-from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
+from fairlead_broker.registry.records import MirrorOf, MirrorState, config_texts
+from fairlead_broker.sources.source_cluster import SourceUnreachable
 from fairlead_broker.sources.sources import Sources
 
 SURVEY_SECONDS: Final = 10.0
@@ -48,7 +43,6 @@ SURVEY_SECONDS: Final = 10.0
 TICK_SECONDS: Final = 1.0
 PROMOTION_SECONDS: Final = 0.05
 """Seconds between two looks at a promotion that waits, during which no cluster accepts the topic's records."""
-PAGE_LIMIT: Final = 1000
 MIN_ISR: Final = "min.insync.replicas"
 
 _log = structlog.get_logger("fairlead.links")
@@ -152,11 +146,13 @@ class LinkKeeper:
 
     async def _survey(self, link: str, record: LinkRecord, view: LinkView) -> None:
         source = await self._sources.checked(link, record)
-        described = await _topics_of(source)
+        described = await source.items("/v1/topics", Page[TopicDescription])
         view.blocked = {}
+        local, revision = self._local(link), self._metadata.metadata_revision
         for topic in described:
             name = record.prefix + topic.name
-            local = self._local(link)
+            if self._metadata.metadata_revision != revision:
+                local, revision = self._local(link), self._metadata.metadata_revision
             if TopicId(topic.topic_id) in local.mirrored:
                 try:
                     await self._follow(name, topic, record)
@@ -182,7 +178,8 @@ class LinkKeeper:
         topics = self._metadata.topics
         return LocalTopics(
             cluster_id=cluster.value.cluster_id,
-            ids={name: topic.value.topic_id for name, topic in topics.items()},
+            names=topics.keys(),
+            topic_ids={topic.value.topic_id for topic in topics.values()},
             promoted={
                 topic.value.topic_id
                 for topic in topics.values()
@@ -208,7 +205,7 @@ class LinkKeeper:
             replication_factor=record.replication_factor,
             config={**_config_of(topic, record, record.replication_factor or topic.replication_factor)},
         )
-        created = await self._topics.create_mirror(request, TopicId(topic.topic_id), mirror, _eras(topic))
+        created = await self._topics.create_mirror(request, TopicId(topic.topic_id), mirror, eras_of(topic))
         _log.info("mirror created", link=link, topic=name, topic_id=created.topic_id)
 
     async def _follow(self, name: str, topic: TopicDescription, record: LinkRecord) -> None:
@@ -224,22 +221,9 @@ class LinkKeeper:
         partitions = topic.partitions if topic.partitions > own.partitions else None
         if patch or partitions:
             await self._topics.alter(name, AlterTopicRequest(partitions=partitions, config=patch))
-        if (own.eras or ()) != _eras(topic):
-            await self._admin.set_eras(name, _eras(topic))
-
-
-async def _topics_of(source: SourceCluster) -> list[TopicDescription]:
-    topics: list[TopicDescription] = []
-    after: str | None = None
-    while True:
-        query: dict[str, str | int] = {"limit": PAGE_LIMIT}
-        if after is not None:
-            query["after"] = after
-        page = await source.get("/v1/topics", Page[TopicDescription], query)
-        topics += page.items
-        if page.next is None:
-            return topics
-        after = page.next
+        eras = eras_of(topic)
+        if (own.eras or ()) != eras:
+            await self._admin.set_eras(name, eras)
 
 
 def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: int) -> dict[str, str]:
@@ -254,7 +238,3 @@ def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: 
     if MIN_ISR in config:
         config[MIN_ISR] = str(min(int(config[MIN_ISR]), replication_factor))
     return {**config, **config_texts(record.config)}
-
-
-def _eras(topic: TopicDescription) -> tuple[Era, ...]:
-    return tuple(Era(epoch=LeaderEpoch(each.epoch), cluster_id=each.cluster_id) for each in topic.eras)

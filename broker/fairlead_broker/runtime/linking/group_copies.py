@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -25,11 +24,9 @@ from fairlead_broker.peers.peers import SHORT_CALL_SECONDS_MAX, Peers, PeerUnava
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.linking.links import mirror_ends
 from fairlead_broker.runtime.peer_serving.positions import Positions
-from fairlead_broker.sources.source_cluster import SourceCluster
 from fairlead_broker.sources.sources import Sources
 from fairlead_broker.telemetry import Log
 
-PAGE_LIMIT: Final = 1000
 _Copied = dict[tuple[str, TopicIdPartition], Offset]
 
 
@@ -78,10 +75,10 @@ class GroupCopies:
                 for index in range(partitions)
             ],
         )
-        for group in await _groups_of(source):
-            if is_chosen(record.groups, group):
-                answer = await source.get(f"/v1/groups/{quote(group, safe='')}/offsets", OffsetsAnswer)
-                await self._copy_group(link, group, answer.offsets, names, ends)
+        for each in await source.items("/v1/groups", GroupListing):
+            if is_chosen(record.groups, each.group):
+                answer = await source.get(f"/v1/groups/{quote(each.group, safe='')}/offsets", OffsetsAnswer)
+                await self._copy_group(link, each.group, answer.offsets, names, ends)
 
     async def _copy_group(
         self,
@@ -140,17 +137,3 @@ class GroupCopies:
         if answer.status >= HTTPStatus.BAD_REQUEST:
             raise problem_of(answer)
         return msgspec.json.decode(answer.body, type=CommitAnswer)
-
-
-async def _groups_of(source: SourceCluster) -> list[str]:
-    groups: list[str] = []
-    after: str | None = None
-    while True:
-        query: dict[str, str | int] = {"limit": PAGE_LIMIT}
-        if after is not None:
-            query["after"] = after
-        page = await source.get("/v1/groups", GroupListing, query)
-        groups += [each.group for each in page.items]
-        if page.next is None:
-            return groups
-        after = page.next

@@ -51,7 +51,7 @@ from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
 from fairlead_broker.runtime.linking.arrivals import CheckedBatches, check_batches
 from fairlead_broker.runtime.linking.epoch_raises import COPIES, EpochRaises
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
-from fairlead_broker.sources.sources import Sources
+from fairlead_broker.sources.sources import Sources, check_source
 from fairlead_broker.telemetry import Log
 
 WAIT_MS: Final = 1_000
@@ -215,9 +215,7 @@ class LinkFetcher:
         if now - self._known_at < METADATA_SECONDS:
             return
         metadata = await source.metadata()
-        if metadata.cluster_id != link.source.cluster_id:
-            detail = f"cluster {metadata.cluster_id} answers at the source, cluster {link.source.cluster_id}"
-            raise ProblemError("link_source_changed", detail, data={"link": self._name})
+        check_source(self._name, link.source, metadata.cluster_id)
         addresses = {each.id: each.address for each in metadata.brokers if each.address}
         self._leaders = {
             TopicIdPartition(topic.topic_id, PartitionIndex(each.partition)): addresses[each.leader]  # type: ignore[arg-type]

@@ -160,8 +160,7 @@ class Links:
             for index in self._metadata.partitions(topic.topic_id)
             if index < topic.partitions
         ]
-        asked = [PositionAsked(topic_id=key.topic_id, partition=key.partition, with_end=True) for key in keys]
-        return dict(zip(keys, await self._positions.ask(asked), strict=True))
+        return await _positions_of(self._positions, keys)
 
     def _mirrored(
         self, name: str, topic: TopicRecord, found: Mapping[TopicIdPartition, PositionFound]
@@ -215,13 +214,19 @@ async def mirror_ends(
     positions: Positions, keys: Sequence[TopicIdPartition]
 ) -> Mapping[TopicIdPartition, CopiedTo]:
     """Return the ends of the committed records of partitions whose leaders answer."""
-    asked = [PositionAsked(topic_id=key.topic_id, partition=key.partition, with_end=True) for key in keys]
-    found = await positions.ask(asked)
     return {
         key: CopiedTo(each.high_watermark, each.last_epoch)
-        for key, each in zip(keys, found, strict=True)
+        for key, each in (await _positions_of(positions, keys)).items()
         if each.problem is None
     }
+
+
+async def _positions_of(
+    positions: Positions, keys: Sequence[TopicIdPartition]
+) -> dict[TopicIdPartition, PositionFound]:
+    """Return the answers of the leaders of partitions about the ends of their logs."""
+    asked = [PositionAsked(topic_id=key.topic_id, partition=key.partition, with_end=True) for key in keys]
+    return dict(zip(keys, await positions.ask(asked), strict=True))
 
 
 def _progress(found: PositionFound) -> MirrorPartition:
