@@ -18,8 +18,8 @@ import pyreqwest.client
 import pyreqwest.exceptions
 
 from fairlead_broker.credentials.key_addresses import is_allowed, is_url
+from fairlead_broker.peers.http_clients import cancellable
 from fairlead_broker.peers.http_threads import rest_before_exit
-from fairlead_broker.peers.peers import cancellable
 
 BYTES_MAX: Final = 1 << 20
 SECONDS_MAX: Final = 5.0

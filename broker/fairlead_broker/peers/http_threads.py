@@ -2,9 +2,9 @@
 
 pyreqwest passes results to Python from its own thread. After the last result of a program, this thread may still be
 executing Python code when the interpreter finalizes. CPython before 3.14 then terminates the client's thread within
-native code, and the process aborts (exit code 134) after successful work. `peers` registers the wait when it opens a
-client. The SDK has a copy of this file, because the two packages share only the contract, which has neither a clock nor
-an HTTP client.
+native code, and the process aborts (exit code 134) after successful work. `http_clients` registers the wait when it
+makes a client. The SDK has a copy of this file, because the two packages share only the contract, which has neither a
+clock nor an HTTP client.
 """
 
 from __future__ import annotations

@@ -8,18 +8,15 @@ states whether the request may have been executed. The caller decides whether to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final
 
-import msgspec
 import pyreqwest.client
 import pyreqwest.exceptions
 
-from fairlead_api import problems
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.bodies.media_types import JSON
@@ -29,6 +26,7 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.peers import identity, messages
 from fairlead_broker.peers.cleaning import CleaningRequest
 from fairlead_broker.peers.digests import DigestRequest, RangeDigest
+from fairlead_broker.peers.http_clients import cancellable, client_builder, problem_in
 from fairlead_broker.peers.http_threads import rest_before_exit
 from fairlead_broker.peers.identity import PeerIdentity
 from fairlead_broker.peers.messages import (
@@ -64,14 +62,8 @@ ANSWER_MARGIN_SECONDS: Final = 3.0
 SHORT_CALL_SECONDS_MAX: Final = 3.0
 POSITIONS_SECONDS_MAX: Final = 10.0
 """Maximum number of seconds that a leader takes to look up a time in a thousand logs."""
-KEEP_ALIVE_INTERVAL: Final = timedelta(seconds=2)
-KEEP_ALIVE_TIMEOUT: Final = timedelta(seconds=2)
-"""Timeout of a ping. Pings detect a peer whose machine has disappeared, even while a fetch is parked."""
+KEEP_ALIVE: Final = timedelta(seconds=2)
 STREAM_WINDOW_BYTES: Final = 16 << 20
-CONNECTION_WINDOW_BYTES: Final = 64 << 20
-FRAME_BYTES: Final = 1 << 20
-"""Maximum number of bytes in an HTTP/2 frame. The defaults of HTTP/2 (64 KiB windows, 16 KiB frames) are three to five
-times slower."""
 
 RENEWED_SECONDS: Final = 60.0
 """Seconds after which connections with replaced certificates are closed. Every call to a peer ends within this time."""
@@ -134,22 +126,6 @@ class PeerAnswer:
     status: int
     headers: Mapping[str, str]
     body: memoryview
-
-
-@contextmanager
-def cancellable() -> Iterator[None]:
-    """Raise the cancellation of the current task if a pyreqwest call within the block has dropped it.
-
-    If a task is cancelled after its request has ended and before the task continues, pyreqwest returns the outcome and
-    the cancellation is lost. Without `cancellable`, a cancelled task that repeats its calls would never end.
-    """
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
-    try:
-        yield
-    finally:
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
 
 
 class Peers:
@@ -402,13 +378,7 @@ class Peers:
 
 def problem_of(answer: PeerAnswer) -> ProblemError:
     """Return the problem in a peer's answer."""
-    try:
-        document: dict[str, problems.JSON] = msgspec.json.decode(answer.body, type=dict)
-    except msgspec.DecodeError:
-        document = {}
-    document.setdefault("detail", f"a peer answered status {answer.status} without a problem document")
-    document.setdefault("status", answer.status)
-    return ProblemError.from_document(document)
+    return problem_in("a peer", answer.status, answer.body)
 
 
 async def _close_later(clients: Iterable[pyreqwest.client.Client | None]) -> None:
@@ -422,25 +392,11 @@ async def _close_later(clients: Iterable[pyreqwest.client.Client | None]) -> Non
 
 
 def _client(tls: PeerTls | None) -> pyreqwest.client.Client:
-    rest_before_exit()
-    builder = (
-        pyreqwest.client.ClientBuilder()
-        .http2_prior_knowledge()
-        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .http2_initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .http2_max_frame_size(FRAME_BYTES)
-        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
-        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .connect_timeout(timedelta(seconds=CONNECT_SECONDS_MAX))
-        .tcp_nodelay(True)
-        .follow_redirects(False)
-        .gzip(False)
-        .brotli(False)
-        .zstd(False)
-        .deflate(False)
-        # A proxy from the environment would break HTTP/2 without TLS between brokers.
-        .no_proxy()
-        .user_agent("fairlead-broker")
+    builder = client_builder(
+        "fairlead-broker",
+        connect_seconds_max=CONNECT_SECONDS_MAX,
+        keep_alive=KEEP_ALIVE,
+        stream_window_bytes=STREAM_WINDOW_BYTES,
     )
     if tls is not None:
         builder = builder.add_root_certificate_pem(tls.ca_pem).identity_pem(tls.identity_pem)

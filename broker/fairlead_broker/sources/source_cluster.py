@@ -6,9 +6,7 @@ fetch goes to the leader that the source's metadata names. Exceptions of the HTT
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -18,7 +16,6 @@ import msgspec
 import pyreqwest.client
 import pyreqwest.exceptions
 
-from fairlead_api import problems
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.links import HandOverAnswer, HandOverRequest
 from fairlead_api.bodies.media_types import FRAMES, JSON
@@ -29,7 +26,7 @@ from fairlead_api.bodies.requests import (
     OffsetsLookupRequest,
 )
 from fairlead_api.problems import ProblemError
-from fairlead_broker.peers.http_threads import rest_before_exit
+from fairlead_broker.peers.http_clients import cancellable, client_builder, problem_in
 from fairlead_broker.sources.credentials import SourceCredentials
 
 CONNECT_SECONDS_MAX: Final = 3.0
@@ -39,10 +36,7 @@ ANSWER_MARGIN_SECONDS: Final = 5.0
 PAGE_LIMIT: Final = 1000
 """Number of items in one page of a list."""
 KEEP_ALIVE: Final = timedelta(seconds=10)
-"""Interval and timeout of pings, which detect a source that has disappeared during a long poll."""
-WINDOW_BYTES: Final = 64 << 20
-FRAME_BYTES: Final = 1 << 20
-"""Maximum number of bytes in an HTTP/2 frame. The defaults of HTTP/2 are several times slower."""
+STREAM_WINDOW_BYTES: Final = 64 << 20
 
 T = TypeVar("T")
 
@@ -161,58 +155,23 @@ class SourceCluster:
         if body:
             builder = builder.body_bytes(body)
         try:
-            with _cancellable():
+            with cancellable():
                 response = await builder.build().send()
                 received = memoryview(await response.bytes())
         except pyreqwest.exceptions.PyreqwestError as error:
             msg = f"{address} does not answer: {type(error).__name__}: {error}"
             raise SourceUnreachable(msg) from error
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise _problem_of(response.status, received)
+            raise problem_in("the source", response.status, received)
         return received
 
 
-@contextmanager
-def _cancellable() -> Iterator[None]:
-    """Raise the cancellation of the current task that a call of pyreqwest within the block has dropped."""
-    task = asyncio.current_task()
-    before = task.cancelling() if task is not None else 0
-    try:
-        yield
-    finally:
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError
-
-
-def _problem_of(status: int, body: memoryview) -> ProblemError:
-    try:
-        document: dict[str, problems.JSON] = msgspec.json.decode(body, type=dict)
-    except msgspec.DecodeError:
-        document = {}
-    document.setdefault("detail", f"the source answered status {status} without a problem document")
-    document.setdefault("status", status)
-    return ProblemError.from_document(document)
-
-
 def _client(credentials: SourceCredentials) -> pyreqwest.client.Client:
-    rest_before_exit()
-    builder = (
-        pyreqwest.client.ClientBuilder()
-        .http2_prior_knowledge()
-        .http2_initial_stream_window_size(WINDOW_BYTES)
-        .http2_initial_connection_window_size(WINDOW_BYTES)
-        .http2_max_frame_size(FRAME_BYTES)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .http2_keep_alive_timeout(KEEP_ALIVE)
-        .connect_timeout(timedelta(seconds=CONNECT_SECONDS_MAX))
-        .tcp_nodelay(True)
-        .follow_redirects(False)
-        .gzip(False)
-        .brotli(False)
-        .zstd(False)
-        .deflate(False)
-        .no_proxy()
-        .user_agent("fairlead-link")
+    builder = client_builder(
+        "fairlead-link",
+        connect_seconds_max=CONNECT_SECONDS_MAX,
+        keep_alive=KEEP_ALIVE,
+        stream_window_bytes=STREAM_WINDOW_BYTES,
     )
     try:
         if credentials.ca_pem is not None:
