@@ -123,13 +123,18 @@ class Dispatch:
         return sent
 
     async def _admit(self, call: KafkaCall) -> None:
-        """Set the access of a call. Raises CloseConnection for a client that must authenticate first."""
+        """Set the access of a call by the token of its connection.
+
+        Raises CloseConnection for a token that is no longer accepted, and for a client that must authenticate first.
+        """
         if call.api.key in PUBLIC_APIS:
             return
-        try:
-            call.access = await self._callers.access(call.client)
-        except ProblemError as problem:
-            raise CloseConnection(problem.detail) from problem
+        token = call.client.token
+        if token is not None:
+            try:
+                call.access = await self._callers.of_token(token, call.client.address)
+            except ProblemError as problem:
+                raise CloseConnection(problem.detail) from problem
         if call.access.is_stranger:
             message = f"{call.api.name} needs a token; the client has to authenticate with SASL"
             raise CloseConnection(message)

@@ -26,15 +26,6 @@ class Callers:
         """Return the access of a client without a token."""
         return self._security.by_header([], address)
 
-    async def access(self, client: Client) -> CallerAccess:
-        """Return the current access of a client.
-
-        Raises `unauthenticated` if the token was revoked or has expired, and `throttled` like `of_token`.
-        """
-        if client.token is None:
-            return self.anonymous(client.address)
-        return await self.of_token(client.token, client.address)
-
     async def of_token(self, token: bytes, address: str) -> CallerAccess:
         """Return the access of a token.
 

@@ -5,9 +5,10 @@ Every family of calls uses this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from fairlead_api.access_needs import Kind, Operation
@@ -38,6 +39,20 @@ class RefusedError(Exception):
         super().__init__(error.name, detail)
         self.error = error
         self.detail = detail
+
+
+@contextmanager
+def answering(result: Any, family: Family) -> Iterator[None]:
+    """Set the error and the message of a result if the block is refused.
+
+    A refusal is a `RefusedError`, or a problem, whose error depends on the family.
+    """
+    try:
+        yield
+    except RefusedError as refused:
+        result.error_code, result.error_message = refused.error, refused.detail
+    except ProblemError as problem:
+        result.error_code, result.error_message = error_of(problem, family), problem.detail
 
 
 def kafka_brokers(broker: Broker) -> dict[BrokerId, KafkaAddress]:

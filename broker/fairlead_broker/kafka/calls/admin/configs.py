@@ -20,7 +20,6 @@ from fairlead_api.configuration import (
     merge_patch,
 )
 from fairlead_api.identifiers import BrokerId
-from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.admin.config_sources import (
     DEFAULT_SOURCE,
@@ -31,10 +30,10 @@ from fairlead_broker.kafka.calls.admin.config_sources import (
     type_of,
 )
 from fairlead_broker.kafka.calls.call import KafkaCall
-from fairlead_broker.kafka.calls.places import RefusedError
+from fairlead_broker.kafka.calls.places import RefusedError, answering
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
-from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
+from fairlead_broker.kafka.protocol.errors import Family, KafkaError
 from fairlead_broker.kafka.protocol.messages import (
     AlterConfigsResponse,
     DescribeConfigsResponse,
@@ -100,7 +99,7 @@ class ConfigCalls:
                 resource_name=wanted.resource_name,
                 configs=[],
             )
-            try:
+            with answering(result, _family(wanted)):
                 resource = self._resource(call, wanted, Operation.DESCRIBE)
                 keys = wanted.configuration_keys
                 result.configs = [
@@ -108,10 +107,6 @@ class ConfigCalls:
                     for name, entry in shown_entries(resource.entries())
                     if not keys or name in keys
                 ]
-            except RefusedError as refused:
-                result.error_code, result.error_message = refused.error, refused.detail
-            except ProblemError as problem:
-                result.error_code, result.error_message = _error(wanted, problem), problem.detail
             results.append(result)
         return Reply(DescribeConfigsResponse(version=call.version, results=results))
 
@@ -162,7 +157,7 @@ class ConfigCalls:
                 resource_type=wanted.resource_type,
                 resource_name=wanted.resource_name,
             )
-            try:
+            with answering(response, _family(wanted)):
                 resource = self._resource(call, wanted, Operation.ALTER)
                 patch = patch_of(resource, wanted.configs)
                 if resource.scope is ConfigScope.CLUSTER:
@@ -171,10 +166,6 @@ class ConfigCalls:
                     merge_patch(_stored(resource), patch, resource.scope)
                 elif patch:
                     await self._changes.make(call, resource.change(patch))
-            except RefusedError as refused:
-                response.error_code, response.error_message = refused.error, refused.detail
-            except ProblemError as problem:
-                response.error_code, response.error_message = _error(wanted, problem), problem.detail
             responses.append(response)
         return Reply(kind(version=call.version, responses=responses))
 
@@ -321,5 +312,5 @@ def _stored(resource: _Resource) -> dict[str, str]:
     return {name: entry.value for name, entry in resource.entries().items() if entry.source is own}
 
 
-def _error(wanted: Any, problem: ProblemError) -> KafkaError:
-    return error_of(problem, Family.TOPIC if wanted.resource_type == TOPIC_RESOURCE else Family.ADMIN)
+def _family(wanted: Any) -> Family:
+    return Family.TOPIC if wanted.resource_type == TOPIC_RESOURCE else Family.ADMIN

@@ -13,7 +13,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.operations import ElectionKind
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
-from fairlead_broker.kafka.calls.places import RefusedError
+from fairlead_broker.kafka.calls.places import RefusedError, answering
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
@@ -149,13 +149,8 @@ class PartitionCalls:
                 response = kind.ReassignableTopicResponse.ReassignablePartitionResponse(
                     version=version, partition_index=wanted.partition_index, error_code=KafkaError.NONE
                 )
-                try:
+                with answering(response, Family.TOPIC):
                     await self._reassign(call, topic.name, wanted)
-                except RefusedError as refused:
-                    response.error_code, response.error_message = refused.error, refused.detail
-                except ProblemError as problem:
-                    response.error_code = error_of(problem, Family.TOPIC)
-                    response.error_message = problem.detail
                 partitions.append(response)
             responses.append(
                 kind.ReassignableTopicResponse(version=version, name=topic.name, partitions=partitions)

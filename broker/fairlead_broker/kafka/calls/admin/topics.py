@@ -16,10 +16,10 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.admin.config_sources import SOURCES, is_read_only, shown_entries
 from fairlead_broker.kafka.calls.call import KafkaCall
-from fairlead_broker.kafka.calls.places import NO_ID, RefusedError
+from fairlead_broker.kafka.calls.places import NO_ID, RefusedError, answering
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
-from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
+from fairlead_broker.kafka.protocol.errors import Family, KafkaError
 from fairlead_broker.kafka.protocol.messages import (
     CreatePartitionsResponse,
     CreateTopicsResponse,
@@ -61,14 +61,10 @@ class TopicCalls:
             result = CreateTopicsResponse.CreatableTopicResult(
                 version=call.version, name=topic.name, topic_id=NO_ID, error_code=KafkaError.NONE, configs=[]
             )
-            try:
+            with answering(result, Family.TOPIC):
                 if counts[topic.name] > 1:
                     raise RefusedError(KafkaError.INVALID_REQUEST, "the request names the topic twice")
                 _describe(call, result, await self._created(call, topic))
-            except RefusedError as refused:
-                result.error_code, result.error_message = refused.error, refused.detail
-            except ProblemError as problem:
-                result.error_code, result.error_message = error_of(problem, Family.TOPIC), problem.detail
             topics.append(result)
         return Reply(CreateTopicsResponse(version=call.version, topics=topics))
 
@@ -77,7 +73,7 @@ class TopicCalls:
         check_topic_name(wanted.name)
         call.access.require(Operation.CREATE, Kind.TOPIC, wanted.name)
         request = _creation(wanted)
-        if wanted.name in {view.name for view in self._broker.views.all()}:
+        if self._exists(wanted.name):
             raise RefusedError(KafkaError.TOPIC_ALREADY_EXISTS, f"topic {wanted.name} exists")
         if call.request.validate_only:
             view, _ = await self._broker.create_topic(request, dry_run=True)
@@ -87,6 +83,13 @@ class TopicCalls:
             # HTTP clients may repeat a creation; Kafka clients may not.
             raise RefusedError(KafkaError.TOPIC_ALREADY_EXISTS, f"topic {wanted.name} exists")
         return self._broker.views.by_name(wanted.name)
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._broker.views.by_name(name)
+        except ProblemError:
+            return False
+        return True
 
     async def _create(self, request: CreateTopicRequest) -> Changed:
         view, created = await self._broker.create_topic(request)
@@ -111,14 +114,10 @@ class TopicCalls:
             result = DeleteTopicsResponse.DeletableTopicResult(
                 version=version, name=name, topic_id=topic_id or NO_ID, error_code=KafkaError.NONE
             )
-            try:
+            with answering(result, Family.TOPIC):
                 view = self._deleted_topic(call, name, topic_id)
                 result.name, result.topic_id = view.name, UUID(view.topic_id)
                 await self._changes.make(call, self._deletion(view))
-            except RefusedError as refused:
-                result.error_code, result.error_message = refused.error, refused.detail
-            except ProblemError as problem:
-                result.error_code, result.error_message = error_of(problem, Family.TOPIC), problem.detail
             responses.append(result)
         return Reply(DeleteTopicsResponse(version=version, responses=responses))
 
@@ -158,12 +157,8 @@ class TopicCalls:
             result = CreatePartitionsResponse.CreatePartitionsTopicResult(
                 version=call.version, name=topic.name, error_code=KafkaError.NONE
             )
-            try:
+            with answering(result, Family.TOPIC):
                 await self._enlarge(call, topic)
-            except RefusedError as refused:
-                result.error_code, result.error_message = refused.error, refused.detail
-            except ProblemError as problem:
-                result.error_code, result.error_message = error_of(problem, Family.TOPIC), problem.detail
             results.append(result)
         return Reply(CreatePartitionsResponse(version=call.version, results=results))
 
