@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 from fairlead.errors import FairleadError
 from fairlead_console.access import Access, ShownRecords
 from fairlead_console.page import Renderer, page
-from fairlead_console.records.query import RATES, MessageQuery, QueryError, message_query
+from fairlead_console.records.query import RATES, MessageQuery, QueryError, check_partition, message_query
 from fairlead_console.records.samples import Tail
 from fairlead_console.records.views import VIEWS, shown_record
 
@@ -73,11 +73,7 @@ async def events(request: Request, access: Access, _: ShownRecords, name: str) -
 
 def _check(query: MessageQuery, partitions: int) -> None:
     scan_range, _, _, _ = query.scan_range, query.view, query.rate, query.record_filter
-    if scan_range.partition is not None and scan_range.partition >= partitions:
-        msg = (
-            f"partition: {query.topic} has the partitions 0 to {partitions - 1}; found {scan_range.partition}"
-        )
-        raise QueryError(msg)
+    check_partition(scan_range, partitions)
 
 
 async def _events(

@@ -23,6 +23,7 @@ from fairlead_console.records.query import (
     COUNTS,
     MessageQuery,
     QueryError,
+    check_partition,
     message_query,
     positions_text,
 )
@@ -64,11 +65,7 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
 
 async def _search(access: ClusterAccess, query: MessageQuery, partitions: int) -> FoundPage:
     scan_range, _ = query.scan_range, query.view
-    if scan_range.partition is not None and scan_range.partition >= partitions:
-        msg = (
-            f"partition: {query.topic} has the partitions 0 to {partitions - 1}; found {scan_range.partition}"
-        )
-        raise QueryError(msg)
+    check_partition(scan_range, partitions)
     try:
         seconds = min(SECONDS_MAX, max(1, int(query["patience"])))
     except ValueError:

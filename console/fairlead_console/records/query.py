@@ -148,6 +148,14 @@ class MessageQuery:
         return next((each for each in BUDGETS_MIB if each > self.budget_mib), None)
 
 
+def check_partition(scan_range: ScanRange, partitions: int) -> None:
+    """Raise `QueryError` if the topic of a search has this number of partitions, and lacks the partition."""
+    if scan_range.partition is not None and scan_range.partition >= partitions:
+        topic, last = scan_range.topic, partitions - 1
+        msg = f"partition: {topic} has the partitions 0 to {last}; found {scan_range.partition}"
+        raise QueryError(msg)
+
+
 def message_query(topic: str, parameters: Mapping[str, str]) -> MessageQuery:
     """Return the search that an address describes; unknown parameters are ignored."""
     return MessageQuery(
