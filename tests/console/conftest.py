@@ -9,9 +9,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from broker_process import BrokerProcess
 from browser_kit import CHROMIUM, watched
-from console_kit import running_console
+from console_kit import ask, running_console
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
+from waiting import pause_blocking
+
+LOOKS_MAX = 100
+"""Number of looks at the console before its first test."""
 
 
 @pytest.fixture(scope="session")
@@ -38,8 +42,12 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def console(bootstrap: str) -> Iterator[str]:
-    """Run a console for the cluster, and yield its address."""
+    """Run a console for the cluster, and yield its address once the console has seen the sizes of the logs."""
     with running_console(bootstrap) as address:
+        for _ in range(LOOKS_MAX):
+            if "KiB" in ask(address, "/brokers")[2].decode():
+                break
+            pause_blocking(0.1)
         yield address
 
 
