@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart, truncation_point
@@ -162,3 +162,5 @@ def next_step(
             return Skip(log_start)
         case Gone():
             return Stop(FaultReason.SOURCE_GONE, log.end_offset)
+        case _:
+            assert_never(answer)

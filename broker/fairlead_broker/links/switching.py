@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import assert_never
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
 from fairlead_broker.registry.records import MirrorState
@@ -81,3 +82,5 @@ def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
             if known.era is None:
                 return SwitchStep.CHOOSE_ERA
             return SwitchStep.BEGIN_ERAS if known.partitions_without_era else SwitchStep.FINISH
+        case _:
+            assert_never(state)

@@ -12,6 +12,8 @@ import pytest
 from broker_process import BrokerProcess
 from etcd_cluster import EtcdCluster
 from fairlead import Admin, Producer
+from fairlead_broker.controller.failure_detector import FIRST_PROBE_SECONDS_MAX
+from waiting import pause
 
 LEASE_SECONDS = 60
 
@@ -52,6 +54,8 @@ async def test_a_killed_leader_and_controller_are_replaced_at_once(
                 if len(partition.isr) == 3 and partition.leader is not None:
                     break
             await producer.send_and_wait("flights", b"before")
+            # The end of a process is detected only after a connection to it, which is tried at this interval at first.
+            await pause(2 * FIRST_PROBE_SECONDS_MAX)
             leader = processes[partition.leader]
             await asyncio.to_thread(leader.kill)
             killed_at = time.monotonic()
