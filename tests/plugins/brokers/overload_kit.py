@@ -313,6 +313,7 @@ class Http2Load(asyncio.Protocol):
         self._buffer = bytearray()
         self._begun: dict[int, float] = {}
         self._refused_streams: set[int] = set()
+        self._settings = False
         self._window = 65_535
         self._stream_window = 65_535
         self._frame_bytes = 16_384
@@ -383,15 +384,22 @@ class Http2Load(asyncio.Protocol):
                 elif name == 5:
                     self._frame_bytes = value
             self.transport.write(frame(SETTINGS, ACK, 0))
-            self.ready.set()
+            self._settings = True
+            self._check_ready()
         elif kind == PING and not flags & ACK:
             self.transport.write(frame(PING, ACK, 0, payload))
         elif kind == WINDOW_UPDATE and stream == 0:
             self._window += int.from_bytes(payload) & 0x7FFFFFFF
+            self._check_ready()
         elif kind == HEADERS:
             self._answered(stream, payload)
         elif kind == RST_STREAM:
             self._begun.pop(stream, None)
+
+    def _check_ready(self) -> None:
+        """Allow the first request: the server's settings and its larger window for the connection have arrived."""
+        if self._settings and self._window >= 1 << 20:
+            self.ready.set()
 
     def _answered(self, stream: int, payload: bytes) -> None:
         begun = self._begun.pop(stream, None)
