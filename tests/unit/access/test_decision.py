@@ -30,7 +30,7 @@ def compare(seed: int) -> None:
 
 
 def test_decisions_equal_those_of_a_naive_walk() -> None:
-    """The index decides like a naive walk over all ACLs, and the reason is an existing ACL or a known word."""
+    """The index gives the same decisions as a naive walk over all ACLs; the reason is an ACL or a known word."""
     for seed in range(400):
         compare(seed)
 
@@ -67,7 +67,7 @@ def test_the_id_of_an_acl_follows_from_its_content() -> None:
 
 
 def test_an_anonymous_caller_is_never_a_superuser() -> None:
-    """A caller without a token is not a superuser, even if the pattern of superusers matches every name."""
+    """A caller without a token is not a superuser, even if the superuser pattern matches every name."""
     rules = CallerRules(AclIndex(()), NOBODY, ("*",))
 
     assert not rules.is_superuser

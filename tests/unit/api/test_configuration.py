@@ -142,7 +142,7 @@ def test_what_does_nothing_in_a_scope_is_refused(
 
 
 def test_a_broker_shows_what_holds_there() -> None:
-    """A broker's own value of a key precedes the cluster's value and the default.
+    """A broker's own value of a key takes precedence over the cluster's value and the default.
 
     The configuration of a broker omits keys of other scopes.
     """
@@ -215,7 +215,7 @@ def test_a_merge_patch_sets_changes_and_resets() -> None:
 
 
 def test_the_nearest_value_wins_and_names_its_source() -> None:
-    """A key's value is that of the topic, the broker, the cluster or the default, in this order, with its source."""
+    """A key's value comes from the topic, broker, cluster or default, in this order, and the entry names the source."""
     config, entries = effective_topic_config(
         {"segment.ms": "1"},
         {"segment.ms": "2", "flush.ms": "2"},
@@ -276,7 +276,7 @@ def test_the_defaults_of_the_typed_form_are_those_of_the_catalogue() -> None:
 
 @pytest.mark.parametrize("value", [8, None])
 def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
-    """A key that is read when a broker starts is refused, because a call could not change it."""
+    """A key that is read only when a broker starts is refused, because a call could not change its effect."""
     with pytest.raises(ProblemError) as refused:
         merge_patch({}, {"num.io.threads": value}, ConfigScope.BROKER)
 
@@ -293,7 +293,7 @@ def test_no_call_changes_what_is_read_at_the_start(value: int | None) -> None:
     ],
 )
 def test_a_record_may_be_cleaned_before_it_has_to_be(patch: dict[str, int], refused: bool) -> None:
-    """The lag after which a record must be cleaned may not be below the lag before which it must not be cleaned."""
+    """The maximum compaction lag of a topic may not be smaller than its minimum compaction lag."""
     if refused:
         with refuses("invalid_config"):
             merge_patch({}, patch)

@@ -44,7 +44,7 @@ def has_mallopt() -> bool:
 
 @pytest.mark.skipif(not has_mallopt(), reason="only glibc gives freed memory back at once")
 def test_freed_blocks_are_not_mapped_again() -> None:
-    """A process maps hardly any new pages if it keeps freed memory, and thousands of pages without that setting."""
+    """A process maps hardly any new pages if it keeps freed memory, and thousands of pages otherwise."""
     given_back, kept = pages_mapped(keeps=False), pages_mapped(keeps=True)
 
     assert given_back > 1000
@@ -53,5 +53,5 @@ def test_freed_blocks_are_not_mapped_again() -> None:
 
 
 def test_another_allocator_is_left_alone() -> None:
-    """A timestamp beyond RFC 3339's years is formatted with a sign and a six-digit year, as in ISO 8601."""
+    """With a C library other than glibc, the memory setting is not changed."""
     assert not keep_freed_memory(SimpleNamespace())

@@ -38,7 +38,7 @@ def test_a_relative_folder_becomes_absolute(tmp_path: Path) -> None:
 
 
 def test_no_option_is_a_path_as_given() -> None:
-    """No benchmark has an option of the type `Path`, which would stay relative: Maven resolves it against its pom."""
+    """No benchmark has an option of type `Path`, which would stay relative: Maven resolves paths against its pom."""
     relative = [
         f"{path.relative_to(FOLDER)}:{node.lineno}"
         for path in sorted(FOLDER.rglob("*.py"))

@@ -155,7 +155,7 @@ def test_peers_need_a_certificate_of_the_cluster(
     ],
 )
 def test_a_wildcard_covers_one_label(host: str, name: str, named: bool) -> None:
-    """The names of certificates are compared according to the rules of TLS clients: a wildcard stands for one label."""
+    """The names of certificates are compared according to the rules of TLS clients: a wildcard matches one label."""
     assert is_named(host, name) is named
 
 

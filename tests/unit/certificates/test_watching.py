@@ -17,7 +17,7 @@ from fairlead_broker.telemetry import Telemetry
 
 
 async def test_a_certificate_is_tried_again_when_descriptors_are_free(tmp_path: Path) -> None:
-    """A listener that lacks descriptors for a new certificate keeps the previous one, and loads the new one later."""
+    """A listener without free file descriptors keeps the previous certificate, and loads the new one later."""
     authority = Authority.make()
     first, second = authority.issue(), authority.issue()
     source = Source(Side.OPS, first.write(tmp_path, authority), ("localhost",))

@@ -1,4 +1,4 @@
-"""A command fails soon if the address accepts connections but never answers."""
+"""A command fails quickly if the address accepts connections but never answers."""
 
 from __future__ import annotations
 

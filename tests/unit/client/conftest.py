@@ -318,7 +318,7 @@ def refused(topic_id: str, partition: int, code: str, **data: int) -> dict[str, 
 
 
 def fetch_reply(*parts: tuple[int, int, bytes], high_watermark: int | None = None) -> Reply:
-    """Return a fetch answer from (partition, next offset, stored batches), by default with that offset as log end."""
+    """Return a fetch answer from (partition, next offset, stored batches); the log ends by default at that offset."""
     frames: list[bytes] = []
     for partition, next_offset, data in parts:
         meta = FetchFrameMeta(

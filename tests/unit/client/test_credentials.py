@@ -93,7 +93,7 @@ def test_a_source_that_cannot_be_used_is_refused(
     "bootstrap", ["https://broker.example:9520", "http://localhost:9520", "http://[::1]:9520"]
 )
 def test_a_token_is_sent_by_tls_and_on_this_machine(bootstrap: str) -> None:
-    """A token may be sent by https, to this machine, and anywhere if a setting allows it."""
+    """A token may be sent over https, to this machine, or to any address if a setting allows it."""
     chosen(bootstrap, token="secret")
     chosen("http://broker.example:9520", token="secret", allow_insecure_token=True)
 

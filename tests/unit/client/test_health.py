@@ -79,7 +79,7 @@ def test_without_a_controller_nothing_is_healthy() -> None:
 
 
 def test_a_drain_that_cannot_end_names_the_first_partitions() -> None:
-    """The report of a drain that cannot end names the first stuck partitions, even if the drained broker is gone."""
+    """The report on a drain that cannot finish names the first stuck partitions, even if the drained broker is gone."""
     stays = [f"t-{number}" for number in range(9)]
     gone = broker(3, address=None, state="gone", cordoned=True, immovable=stays)
     found = health_of(metadata(partition(0, [1, 2], offline=[3])), [*BROKERS[:2], gone])

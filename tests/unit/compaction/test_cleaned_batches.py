@@ -231,7 +231,7 @@ def test_tombstones_stay_until_their_horizon_and_the_removal_limit() -> None:
 
 
 def test_batches_with_other_horizons_are_not_merged() -> None:
-    """Tombstones of two rounds keep their different horizons; records without tombstones are merged with either."""
+    """Tombstones of two rounds keep their different horizons; batches without tombstones are merged with either."""
     history = History()
     history.add((b"a", None))
     old = cleaned(history.batches, now_us=5).batches

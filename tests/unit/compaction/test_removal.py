@@ -23,7 +23,7 @@ from fairlead_broker.compaction.removal import Copying, copying
 def test_a_follower_copies_again_only_if_it_may_keep_a_deleted_key(
     end: int, own: int, leader: int, expected: Copying
 ) -> None:
-    """A follower drops its log below its leader's `removed` once; a less cleaned leader lowers its follower's."""
+    """A log that ends below the leader's `removed` is copied again once; a follower adopts a lower `removed`."""
     assert copying(end, own, leader) is expected
 
 
@@ -39,5 +39,5 @@ def test_a_follower_copies_again_only_if_it_may_keep_a_deleted_key(
 def test_a_log_that_ends_inside_a_merged_batch_ends_at_its_base_offset(
     first_base: int, own: int, leader: int, expected: Copying
 ) -> None:
-    """A log cut at the base offset of a merged batch counts as ending there, and a log is never extended."""
+    """A log that ends inside a merged batch counts as ending at the batch's base offset, if that is lower."""
     assert copying(100, own, leader, first_base) is expected

@@ -1,8 +1,8 @@
 """A model of replicas that clean independently, die, return and are replaced: a deleted key never reappears.
 
 The model has one key: its value at offset 0, its tombstone at offset 1, and other records after them. It searches all
-states, breadth first, and decides with the shipped rule how a follower continues. Without a part of the rule, the
-search must find a leader that shows the deleted value.
+states, breadth first, and decides with the shipped rule how a follower continues. If a part of the rule is switched
+off, the search must find a leader that shows the deleted value.
 """
 
 from __future__ import annotations
@@ -135,13 +135,13 @@ def search(rule: Rule, replicas: int, deaths: int, replacements: int) -> tuple[i
 
 
 def never_again(end: int, own: int, leader: int) -> Copying:
-    """Append in every case in which the rule copies the log again."""
+    """Append even when the rule would copy the log again."""
     how = copying(end, own, leader)
     return Copying.APPEND if how is Copying.COPY_AGAIN else how
 
 
 def never_lowered(end: int, own: int, leader: int) -> Copying:
-    """Keep `removed` in every case in which the rule lowers it."""
+    """Keep `removed` even when the rule would lower it."""
     how = copying(end, own, leader)
     return Copying.APPEND if how is Copying.LOWER else how
 

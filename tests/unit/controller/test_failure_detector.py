@@ -61,7 +61,7 @@ def test_a_process_that_has_never_accepted_a_connection_is_never_ended() -> None
 
 
 def test_other_outcomes_between_two_refusals_start_again() -> None:
-    """A missing answer or an accepted connection between two refusals proves no end."""
+    """A missing answer, or an accepted connection between two refusals, does not prove that the process has ended."""
     silent, accepted = detector(), detector()
     for made in (silent, accepted):
         made.refused(BROKER)
@@ -75,7 +75,7 @@ def test_other_outcomes_between_two_refusals_start_again() -> None:
 
 
 def test_a_survivor_is_spared_for_longer_each_time() -> None:
-    """A process that registers again has survived, and is not ended for a time that doubles up to a limit."""
+    """A process that registers again has survived, and is spared for a time that doubles up to a limit."""
     made, spared = detector(), []
     for survivals in range(1, 10):
         made.registered(BROKER, BrokerEpoch(10 + survivals), "process a", 0.0)

@@ -76,7 +76,7 @@ def test_as_many_distinct_brokers_and_staying_ones_keep_their_position(
 ) -> None:
     """A replacement has as many distinct brokers as the replicas that it replaces.
 
-    Staying brokers keep their position, and no leaving broker is added.
+    The replicas after a replacement are on as many distinct brokers as before.
     """
     placed = replaced(replicas, leaving, racks, load)
 

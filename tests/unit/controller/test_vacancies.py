@@ -87,7 +87,7 @@ def test_the_end_of_a_leader_makes_a_vacancy(cluster: Cluster) -> None:
 
 
 def test_r_answers_appoint_the_greatest(cluster: Cluster) -> None:
-    """A leader is appointed on R answers, in the epoch of the vacancy, and counted entries are renewed (quorum Q8)."""
+    """A leader is appointed after R answers, in the vacancy's epoch, and counted entries are renewed (quorum Q8)."""
     cluster.add(SECOND, 42, last_broker_epoch=life(SECOND))
     cluster.promise(SECOND, 3, 7)
     too_few = cluster.appoint()
@@ -203,7 +203,7 @@ def test_a_broker_that_is_gone_gives_no_promise(cluster: Cluster) -> None:
 
 
 def test_a_restored_record_asks_all_members(cluster: Cluster) -> None:
-    """After a restore of the store, the greatest log of all members leads, above every known epoch."""
+    """After the store is restored, the greatest log of all members leads, above every known epoch."""
     cluster.vacancy = msgspec.structs.replace(cluster.vacancy, restored=True)
     cluster.promise(SECOND, 8, 7)
     cluster.promise(THIRD, 3, 9)

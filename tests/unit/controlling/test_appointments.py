@@ -42,7 +42,7 @@ class Replicas:
     async def __call__(
         self, broker: BrokerId, vacancies: Sequence[Vacancy]
     ) -> Mapping[PartitionKey, Promise]:
-        """Return the promises of a broker; a broker without an end does not answer."""
+        """Return the promises of a broker; a broker without a log end does not answer."""
         self.asked.append(broker)
         if broker in self.slow:
             await self.go_on.wait()
@@ -152,7 +152,7 @@ async def test_a_request_in_progress_is_not_repeated(controller: Controller) -> 
 
 
 async def test_answers_about_an_older_record_are_not_used(controller: Controller) -> None:
-    """Answers are valid for one version of the partition record, and a new version is asked about again."""
+    """Answers are valid for one version of the partition record; for a new version, the replicas are asked again."""
     await controller.ask(3)
     controller.found = replace(VACANCY, mod_revision=Revision(6))
     outdated = controller.appointed()
@@ -173,7 +173,7 @@ async def test_a_new_incarnation_is_asked_at_once(controller: Controller) -> Non
 
 
 async def test_a_new_term_begins_without_answers(controller: Controller) -> None:
-    """Answers of an earlier term are dropped; without peers, nothing promises."""
+    """Answers from an earlier term are dropped; a controller without peers gets no promises."""
     await controller.ask(3)
     controller.appointments.forget()
 

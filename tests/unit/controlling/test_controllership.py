@@ -200,7 +200,7 @@ async def test_a_broker_leads_when_its_directory_appears(cluster: Any, kit: Any)
 
 
 async def test_a_broker_that_comes_back_after_all_were_gone_leads_if_it_was_the_last(cluster: Any) -> None:
-    """The last in-sync broker leads when it returns, and no incomplete replica leads before that."""
+    """The last in-sync broker leads when it returns, and no incomplete replica leads before then."""
     await three(cluster, min_insync_replicas=1)
     epochs = {broker: await cluster.kill(broker) for broker in (1, 2)}
     await cluster.until(every(lambda record: len(record.isr) == 1))

@@ -132,7 +132,7 @@ async def test_another_broker_ends_the_controllers_lease(cluster: Any, ports: Po
 async def test_these_leases_end_by_themselves(
     cluster: Any, ports: Ports, answer: type[Exception], changes: dict[str, Any], watching: int
 ) -> None:
-    """A silent machine, a stopping broker, and a broker that only other followers miss keep their registrations."""
+    """A silent machine, a stopping broker, and a broker that the controller does not watch keep their registrations."""
     await start(cluster, ports, 1, 2, 3, watching=(watching,))
     if changes:
         await cluster.lives[3].membership.update(lambda before: msgspec.structs.replace(before, **changes))

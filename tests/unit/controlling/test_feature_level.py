@@ -39,7 +39,7 @@ def level_of(life: Any) -> int:
 
 
 async def test_a_call_raises_the_level_with_the_rest_of_the_patch(life: Any, configs: ConfigAdmin) -> None:
-    """A patch with a level changes the cluster's record and stores its other keys, at one revision."""
+    """A patch that contains a level changes the cluster's record and stores the patch's other keys at one revision."""
     await configs.alter_cluster({"feature.level": "3", "num.partitions": 4})
     metadata = life.mirror.metadata
 

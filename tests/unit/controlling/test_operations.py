@@ -293,7 +293,7 @@ async def test_an_operation_on_an_unknown_broker_is_refused(cluster: Any) -> Non
 
 
 async def test_the_preferred_leader_is_elected_on_request(cluster: Any) -> None:
-    """The preferred leader is elected on request if it is in sync, and refused otherwise."""
+    """The preferred leader is elected on request if it is in sync; otherwise the request is refused."""
     await begin(cluster, brokers=3, replication_factor=3, min_insync_replicas="1")
     [record] = partitions_of(cluster.metadata)
     first = record.replicas[0].broker

@@ -182,7 +182,7 @@ async def test_a_transaction_that_is_too_large_is_halved(life: Any, runner: Plan
 
 
 async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner, kit: Any) -> None:
-    """A plan whose compares never succeed fails after a number of attempts."""
+    """A plan whose compares never succeed fails after a limited number of attempts."""
     wrong = Transaction((has_value(kit.keys.cluster_config, b"never"),), ())
     with pytest.raises(ProblemError) as refused:
         await runner.complete(lambda _: [wrong])
@@ -193,7 +193,7 @@ async def test_a_plan_that_never_holds_is_given_up(life: Any, runner: PlanRunner
 
 
 async def test_what_a_plan_refuses_passes_through(runner: PlanRunner) -> None:
-    """A problem that a plan raises is raised to the caller."""
+    """A problem that a plan raises propagates to the caller."""
 
     def refuse(_: int) -> Sequence[Transaction]:
         raise ProblemError("topic_not_found", "there is none")

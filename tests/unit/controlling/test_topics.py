@@ -380,7 +380,7 @@ async def delete(admin: Any) -> None:
 
 
 @pytest.mark.slow
-# A crash after a transaction leaves the store as a crash before the following transaction does.
+# A crash after one transaction leaves the store in the same state as a crash before the next transaction.
 @pytest.mark.parametrize(
     ("cut", "applied"),
     [

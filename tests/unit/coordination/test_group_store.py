@@ -87,7 +87,7 @@ def put_state(group: str = "etl") -> Put:
 
 
 async def test_a_claim_holds_until_its_holder_is_gone(store: GroupStore, brokers: Brokers) -> None:
-    """A claim is valid until its broker's registration ends, after which another broker's claim fences its writes."""
+    """A claim is valid until its broker's registration ends; then another broker's claim fences the first broker."""
     one, two = await brokers.register(ONE), await brokers.register(TWO)
     first = await claimed(store, ONE, one)
     assert await store.claim("etl", await store.holder("etl"), TWO, two) is None

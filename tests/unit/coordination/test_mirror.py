@@ -22,7 +22,7 @@ from fairlead_broker.registry.store_writes import Delete, Put
 from refusals import raises
 
 SILENCE_SECONDS = 0.3
-"""Seconds of silence after which a mirror asks its watch for progress: more than a busy machine stands still."""
+"""Seconds of silence after which a mirror asks its watch for progress: longer than a busy machine may stall."""
 
 
 def topic(number: int) -> Put:
@@ -101,7 +101,7 @@ async def test_a_listener_can_end_listening(store: EmbeddedCoordination, kit: An
 
 
 async def test_revisions_of_other_keys_can_be_waited_for(store: EmbeddedCoordination, kit: Any) -> None:
-    """A revision that changed only keys outside the mirror can be waited for, and no listener is called."""
+    """A caller can wait for a revision that changed only keys outside the mirror, and no listener is called."""
     mirror = Mirror(store, kit.keys)
     await mirror.load()
     heard: list[MirrorUpdate] = []

@@ -169,7 +169,7 @@ async def test_a_store_that_is_away_is_said_so(store: Spoilt) -> None:
 
 @pytest.mark.parametrize("name", [None, "spark-1"])
 async def test_an_allocation_that_always_loses_gives_up(store: Spoilt, name: str | None) -> None:
-    """An allocation that loses every compare-and-set fails after a number of attempts."""
+    """An allocation that loses every compare-and-set fails after a limited number of attempts."""
     ours = registry(store)
     if name is not None:
         # The first allocation reserves a block of ids. While ids of the block remain, each further attempt is
@@ -210,7 +210,7 @@ async def test_names_idle_for_a_week_are_forgotten(store: Spoilt) -> None:
 
 
 async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
-    """A clock that is weeks ahead for a day deletes no producer name, even if it is ahead when a broker starts."""
+    """No producer name is deleted because a clock is weeks ahead for a day, even if it is ahead at a broker's start."""
     clock = WallClock()
     named = await registry(store, clock).allocate("idle")
     clock.ahead_seconds = 3 * WEEK_SECONDS
@@ -229,7 +229,7 @@ async def test_a_jump_of_the_clock_forgets_no_name(store: Spoilt) -> None:
 
 
 async def test_a_name_that_is_asked_for_meanwhile_is_kept(store: Spoilt) -> None:
-    """A producer name requested since it was found idle is not deleted, because the deletion compares the record."""
+    """A producer name that is requested after it was found idle is kept, because the deletion compares the record."""
     clock = WallClock()
     ours = registry(store, clock)
     await ours.allocate("idle")

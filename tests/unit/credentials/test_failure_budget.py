@@ -11,7 +11,7 @@ from fairlead_broker.credentials.failure_budget import (
 
 
 def failing(budget: FailureBudget, address: str, seconds: int, tries_per_second: int = 1000) -> int:
-    """Return how many invalid tokens of an address are checked in a number of seconds."""
+    """Return how many invalid tokens from an address are checked within a number of seconds."""
     looked_at = 0
     for number in range(seconds * tries_per_second):
         now = number / tries_per_second

@@ -249,7 +249,7 @@ def test_racks_of_alike_topics_count_where_all_have_a_replica() -> None:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_no_members_and_no_topics_make_an_empty_target(assignor: str) -> None:
-    """Neither an empty group nor members without topics have any assigned partition."""
+    """No partition is assigned in an empty group, or to members without topics."""
     topics = shapes(a=3)
 
     assert assign(assignor, {}, topics, {}) == {}

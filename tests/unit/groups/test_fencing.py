@@ -332,7 +332,7 @@ def test_a_static_member_comes_back_to_its_place(driven: Driven) -> None:
 
 
 def test_a_static_member_comes_back_under_its_own_member_id(driven: Driven) -> None:
-    """Before a static member that left joins again under its own id, its heartbeats and commits are refused."""
+    """After a static member has left, its heartbeats and commits are refused until it joins again under its own id."""
     driven.join("a", static())
     driven.leave("a", static=True)
     codes = [driven.refused(Heartbeat("a", epoch, owned={})) for epoch in (1, -2)]

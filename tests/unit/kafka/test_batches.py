@@ -165,7 +165,7 @@ def test_a_clients_batch_is_the_batch_of_the_sdk(
 ) -> None:
     """A client's batch is accepted, with its records and producer and the bytes that the SDK would send.
 
-    A batch in a codec in which batches are not stored contains the number of the codec in its extension.
+    A batch that arrived in a codec that is never stored has the number of that codec in its extension.
     """
     sent = built(records, *builder, (70, 5, 2**31 - 1), transactional=transactional)
     batch = from_kafka(sent, LIMIT, NOW_US)
@@ -209,7 +209,7 @@ def test_clients_read_every_stored_batch(reader: Read, records: list[Record], ba
 def test_clients_get_a_batch_in_the_codec_of_its_producer_or_uncompressed(
     codec: KafkaCodec, records: list[Record]
 ) -> None:
-    """A batch that was sent with gzip or snappy is uncompressed for readers, which may have no other codec."""
+    """A batch sent with gzip or snappy is returned uncompressed, because readers may not support any other codec."""
     batch = to_kafka(stamped(from_kafka(built(records, AioBuilder, codec), LIMIT, NOW_US)))
 
     assert batch[ATTRIBUTES_AT + 1] == (0 if codec in {KafkaCodec.GZIP, KafkaCodec.SNAPPY} else codec)
@@ -329,7 +329,7 @@ def test_a_fetch_is_filled_up_to_its_limit() -> None:
 
 
 RECORD = bytes.fromhex("0e 00 00 00 01 02 61 00")
-"""Length, attributes, timestamp and offset delta, no key, the value `a`, no headers."""
+"""One encoded record: length, attributes, deltas of timestamp and offset, no key, the value `a`, no headers."""
 LONG = "fe ff ff ff 0f"
 """The length 2^31 - 1."""
 REFUSED = {
@@ -433,7 +433,7 @@ def test_snappy_is_read_in_both_framings() -> None:
 @pytest.mark.parametrize("codec", list(KafkaCodec))
 @pytest.mark.parametrize("fitting", [False, True], ids=["checksum kept", "checksum fitted"])
 def test_every_flipped_bit_is_refused_or_harmless(codec: KafkaCodec, fitting: bool) -> None:
-    """Of a batch with one flipped bit, only valid records are stored, even if the checksum matches."""
+    """If one bit of a batch is flipped, only valid records are stored, even if the checksum matches."""
     records = [
         Record(0, 1_000_000, b"key", b"value" * 3, (("name", b"x"), ("", None))),
         Record(0, 2_000_000, None, None, ()),
@@ -468,7 +468,7 @@ def test_damaged_batches_are_not_sent() -> None:
 
 
 def test_large_and_compressed_batches_are_costly() -> None:
-    """Compressed batches and batches of more than 2 MiB are translated in a thread; all others on the loop."""
+    """Compressed batches and batches of more than 2 MiB are translated in a thread; all others on the event loop."""
     plain = framed(RECORD, 1)
 
     assert [is_costly(batch) for batch in (b"", plain[:22], plain, bytes(2 << 20))] == [False] * 4

@@ -1,4 +1,4 @@
-"""Fetch sessions: what a reader and the broker remember agrees, and the memory of all sessions is bounded."""
+"""Fetch sessions: reader and broker remember the same state, and the memory for all sessions is bounded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def begin(
     owner: str = "user:ann",
     now: float = 0.0,
 ) -> Fetch:
-    """Begin a fetch of partitions of one topic at offsets."""
+    """Begin a fetch from partitions of one topic, at the given offsets."""
     wanted = [Wanted(partition, offset, -1, -1, 1) for partition, offset in partitions.items()]
     return found.begin(
         session_id,
@@ -108,7 +108,7 @@ def test_a_partition_with_records_is_read_last_by_the_next_fetch() -> None:
 
 
 def test_unknown_sessions_and_wrong_epochs_are_refused() -> None:
-    """A reader whose session is gone, another principal's, or in another epoch starts a new one."""
+    """A reader starts a new session if its session is gone, belongs to another principal, or is in another epoch."""
     found = sessions()
     session_id = begin(found, 0, INITIAL_EPOCH, {0: 0}).session_id
 
@@ -126,7 +126,7 @@ def test_unknown_sessions_and_wrong_epochs_are_refused() -> None:
 
 
 def test_a_new_session_replaces_the_session_of_its_reader() -> None:
-    """A full fetch that names a session ends it, but not that of another principal."""
+    """A full fetch that names a session ends that session, unless the session belongs to another principal."""
     found = sessions()
     own = begin(found, 0, INITIAL_EPOCH, {0: 0}).session_id
     begin(found, own, INITIAL_EPOCH, {0: 0}, owner="user:bob")
@@ -136,7 +136,7 @@ def test_a_new_session_replaces_the_session_of_its_reader() -> None:
 
 
 def test_sessions_and_their_partitions_are_bounded() -> None:
-    """Beyond the limits a reader gets no session, until another session has been idle for long."""
+    """Beyond the limits, a reader gets no session until another session has been idle for long enough."""
     found = sessions(sessions_max=2, partitions_max=3)
     first = begin(found, 0, INITIAL_EPOCH, {0: 0, 1: 0}).session_id
     too_many = begin(found, 0, INITIAL_EPOCH, {0: 0, 1: 0})

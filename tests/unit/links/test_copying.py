@@ -58,7 +58,7 @@ def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
     ],
 )
 def test_each_answer_has_one_step(answer: SourceAnswer, step: CopyStep) -> None:
-    """Batches are appended below the partition's epoch only; a cut keeps every record that both logs have."""
+    """Only batches below the partition's epoch are appended; a truncation keeps every record that both logs have."""
     assert next_step(LOG, answer, OnTruncation.FOLLOW, OnExpiry.SKIP) == step
 
 
@@ -72,7 +72,7 @@ def test_a_mirror_without_records_takes_the_batch_around_its_start() -> None:
 
 
 def test_policies_stop_a_partition() -> None:
-    """With the policy `stop`, nothing is dropped or skipped; a mirror without records has nothing to miss."""
+    """With the policy `stop`, nothing is dropped or skipped; a mirror without records cannot miss any."""
     assert next_step(LOG, PARTED, OnTruncation.STOP, OnExpiry.SKIP) == Stop(
         FaultReason.SOURCE_TRUNCATED, Offset(10)
     )

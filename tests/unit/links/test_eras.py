@@ -13,7 +13,7 @@ EPOCHS = st.integers(0, (1 << 31) - 1).map(LeaderEpoch)
 
 @given(st.lists(EPOCHS, min_size=1, max_size=4))
 def test_the_next_era_is_above_every_known_epoch(epochs: list[LeaderEpoch]) -> None:
-    """The first epoch of the next era starts an era, and is above every epoch but those of the last era."""
+    """The first epoch of the next era begins an era and is above every known epoch; no era follows the last one."""
     found = first_of_next_era(*epochs)
 
     if max(epochs) >= ERA_MAX * ERA_EPOCHS:
@@ -26,7 +26,7 @@ def test_the_next_era_is_above_every_known_epoch(epochs: list[LeaderEpoch]) -> N
 
 
 def test_two_histories_are_compared_by_their_promotions() -> None:
-    """A history continues another one if it has the same promotions first; promotions of their own part them."""
+    """A history that begins with all promotions of another continues that history; different promotions part them."""
     first, second, other = ("east", 1), ("west", 2), ("north", 2)
 
     assert kinship((), ()) is Kinship.SAME_OR_OLDER

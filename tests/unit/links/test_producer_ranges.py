@@ -21,5 +21,5 @@ def test_a_range_is_inside_the_ids_and_beside_those_of_others(cluster_id: UUID) 
 
 
 def test_ranges_differ() -> None:
-    """A thousand clusters have ranges of their own."""
+    """A thousand clusters have a thousand different ranges."""
     assert len({first_producer_id(str(number)) for number in range(1000)}) == 1000

@@ -34,12 +34,12 @@ LOCAL = LocalTopics(
 def test_a_topic_is_mirrored_unless_a_reason_blocks_it(
     topic: SourceTopic, name: str, reason: BlockReason | None
 ) -> None:
-    """A topic id exists once in a cluster, and never returns to a cluster through which it came."""
+    """A cluster has a topic id at most once, and gets no topic back that has already passed through it."""
     assert blocked(topic, name, LOCAL) is reason
 
 
 def test_patterns_choose_names() -> None:
-    """A name needs a pattern that includes it, and none that excludes it; internal names need their own pattern."""
+    """A topic is mirrored if a pattern includes and none excludes its name; internal names need their own pattern."""
     patterns = NamePatterns(include=("orders-*", "trips"), exclude=("orders-test",))
 
     assert [

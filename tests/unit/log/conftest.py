@@ -14,12 +14,12 @@ from log_kit import BatchMaker, FaultyStorage, LogBox
 
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES: Final = 32 << 20
-"""Bytes that a search writes at most."""
+"""Maximum number of bytes that a search writes."""
 
 
 @pytest.fixture(scope="session")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Path]]:
-    """Yield a function that makes empty folders in memory if there is room, for searches that try no disk.
+    """Yield a function that makes empty folders in memory if there is room, for searches that do not test the disk.
 
     A search of 40 examples waits 20 s for an idle disk, and more than a minute for a busy disk.
     """

@@ -40,7 +40,7 @@ class TestAppend:
         assert read_all(log) == stored(*batches)
 
     def test_epochs_begin_where_the_batches_say(self, box: LogBox) -> None:
-        """A log lists each epoch of a call's batches from the epoch's first batch on, even after a restart."""
+        """A log lists each epoch in a call's batches, starting at the epoch's first batch, even after a restart."""
         log = box.open()
         log.append_copies(copies(made_by(1, 0), made_by(1, 2), made_by(4, 4), made_by(5, 6)))
         log.append_copies(copies(made_by(5, 8), made_by(9, 10)))

@@ -139,7 +139,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """Kill the log and start it again, after which all written bytes in the page cache must be found."""
+        """Kill the log and start it again; all written bytes in the page cache must be found."""
         self.data.kill()
         self.reopen()
 

@@ -45,7 +45,7 @@ def test_what_was_appended_is_read_byte_for_byte(box: LogBox, make: BatchMaker) 
 
 
 def test_a_group_is_appended_in_one_call(box: LogBox, make: BatchMaker) -> None:
-    """A group of batches that exceeds one vectored write (1,024 buffers) is appended whole and in order."""
+    """A group of batches that exceeds one vectored write (1,024 buffers) is appended completely and in order."""
     log = box.open()
     group = [make(offset) for offset in range(1500)]
     log.append(group)

@@ -117,7 +117,7 @@ def test_size(retention_bytes: int, expected: list[int]) -> None:
 
 
 def test_an_empty_active_segment_counts_nothing() -> None:
-    """An empty active segment counts no bytes and stays, so an idle log may lose all its records after a roll."""
+    """An empty active segment counts as zero bytes and stays, so an idle log may lose all its records after a roll."""
     *closed, active = log_of(30, 20, 0)
     empty = SegmentFacts(active.base_offset, active.base_offset, 0, None, active=True)
     by_time = decide([*closed, empty], TopicConfig(retention_ms=1000))

@@ -41,7 +41,7 @@ def test_the_newest_record_counts_and_not_the_last(box: LogBox, make: BatchMaker
 
 
 def test_the_append_time_counts_where_it_replaces_the_producers(box: LogBox, make: BatchMaker) -> None:
-    """A segment's latest time is the append time with LogAppendTime, regardless of the producer's timestamp."""
+    """With LogAppendTime, a segment's latest time is the append time, regardless of the producer's timestamp."""
     make.stamp_flags, make.append_time_us = 1, FIRST_TIME_US + HOUR_US
     log = box.open()
     log.append([make.at_times(0, [FIRST_TIME_US])])

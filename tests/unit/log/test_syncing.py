@@ -42,7 +42,7 @@ def test_few_are_synced_side_by_side_and_many_by_one_call(
     count: int,
     volume_syncs: int,
 ) -> None:
-    """Up to 16 partitions are synced in parallel, more by one volume sync; a second round syncs no partition."""
+    """Up to 16 partitions are synced in parallel, more by one volume sync; a second round has nothing to sync."""
     logs = open_many(box, make, count)
     result = sync_partitions(logs, pool, box.opened.volume)
 

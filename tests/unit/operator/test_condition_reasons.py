@@ -19,7 +19,7 @@ WORDS = {
 
 
 def words_about(kind: ResourceKind) -> frozenset[str]:
-    """Return every string constant in the operator's sources about one kind."""
+    """Return every string constant in the operator's modules for one kind."""
     sources = [path for path in checkout.python_files("operator") if "schema" not in path.parts]
     about = {each: [path for path in sources if WORDS[each] in str(path)] for each in WORDS}
     shared = [path for path in sources if path.stem == "findings"]

@@ -255,7 +255,7 @@ class TestEpochs:
         assert shell.answers[other] == OutOfOrder(7, 1, 0, 1)
 
     def test_an_expired_producer_is_unknown(self, shell: Shell) -> None:
-        """A producer is unknown a day of appends after its last batch."""
+        """A producer becomes unknown after a day of appends without a batch from it."""
         shell.store(0)
         assert shell.machine.knows_producer(ProducerId(7))
         for age_us in range(0, RETENTION_US + STEP_US_MAX, STEP_US_MAX // 2):
@@ -344,7 +344,7 @@ def test_keys_and_sequences_share_a_group(shell: Shell) -> None:
 def test_any_arrival_order_within_the_window_gives_the_log_in_order_exactly_once(
     batches: list[int], seed: int, failing: float, losing: float, start: int
 ) -> None:
-    """Repeats over a network that reorders and duplicates requests store each batch once, in order."""
+    """If requests are repeated, reordered and duplicated by the network, each batch is stored once, in order."""
     chance = random.Random(seed)
     state = ProducerState()
     if start:

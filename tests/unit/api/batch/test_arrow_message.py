@@ -231,7 +231,7 @@ def test_bitmaps_of_ones_are_taken_for_no_nulls(rows: int) -> None:
 
 @given(st.data())
 def test_no_change_of_the_metadata_escapes(data: st.DataObject) -> None:
-    """Metadata of arbitrary bytes is read or refused as malformed, and raises no other error."""
+    """Metadata that consists of arbitrary bytes is read or refused as malformed; no other error is raised."""
     written = Written(columns())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, written.body - 1))

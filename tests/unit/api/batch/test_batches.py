@@ -87,7 +87,7 @@ def assembled(columns: pa.RecordBatch, **fields: Any) -> bytes:
 
 @given(RECORDS, st.integers(0, 29), st.integers(1, 30))
 def test_few_records_have_the_message_of_arrows_writer(records: list[Record], first: int, count: int) -> None:
-    """The message of any number of records, even of a slice, has the bytes that Arrow's writer gives to a copy."""
+    """The message for any records, even for a slice, has the bytes that Arrow's writer produces for a copy."""
     part = columns_of(records).slice(first, count)
     if not part.num_rows:
         return
@@ -191,7 +191,7 @@ def test_slices_are_encoded_alone() -> None:
 
 
 def test_the_append_time_replaces_every_timestamp() -> None:
-    """Columns and records have the append time with stamp flag 0, and the producer's timestamps without the flag."""
+    """Columns and records have the append time if stamp flag 0 is set, and otherwise the producer's timestamps."""
     batch = encode(values(b"a", b"b")).to_bytes()
 
     assert [record.timestamp_us for record in decode_records(stamped(batch, 0, 99, 1))] == [99, 99]
@@ -200,7 +200,7 @@ def test_the_append_time_replaces_every_timestamp() -> None:
 
 
 def test_both_checksums_are_checked_by_default() -> None:
-    """A batch with a wrong checksum of stamp or content is refused, unless the caller turns the check off."""
+    """A batch with a wrong stamp or content checksum is refused, unless the caller turns the check off."""
     batch = stamped(encode(values(b"a")).to_bytes(), 7)
     bad_stamp = b"\x09" + batch[1:]
     bad_content = batch[:-1] + b"\x01"

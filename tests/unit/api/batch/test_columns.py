@@ -254,7 +254,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
 
 
 def test_a_column_beyond_two_gigabytes_is_refused() -> None:
-    """A column beyond two gigabytes is refused before it is copied, because Arrow's offsets have 32 bits."""
+    """A column larger than two gigabytes is refused before it is copied, because Arrow's offsets have 32 bits."""
     chunk = pa.array([bytes(64 << 20)])
 
     with refuses("invalid_record", "value", 2147483647):

@@ -61,7 +61,7 @@ def test_an_array_of_times_and_no_keys_are_what_lists_are(
 def test_what_columns_cannot_hold_is_refused_as_by_arrow(
     values: list[bytes], keys: list[bytes], times: list[int]
 ) -> None:
-    """Records that a column cannot represent are refused, as Arrow's encoder does, and the problem names the column."""
+    """Records that a column cannot represent are refused, as in Arrow's encoder, and the problem names the column."""
     with pytest.raises(ProblemError) as by_hand:
         encode_records(values, keys, times)
     with pytest.raises(ProblemError) as by_arrow:

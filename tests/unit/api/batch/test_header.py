@@ -81,7 +81,7 @@ def test_every_field_stands_where_the_table_says() -> None:
 
 
 def test_times_are_the_append_time_under_its_flag() -> None:
-    """A batch's maximum time is its append time with stamp flag 0, and its largest create time without the flag."""
+    """A batch's maximum time is its append time if stamp flag 0 is set, and otherwise its largest create time."""
     created = header(max_timestamp_us=7, append_time_us=9)
     appended = header(max_timestamp_us=7, append_time_us=9, stamp_flags=1)
 

@@ -239,7 +239,7 @@ def test_headers_are_counted_by_batch_and_by_record() -> None:
 
 
 def test_a_compacted_topic_needs_a_key_in_every_record() -> None:
-    """A batch with a record without a key is refused where keys are required, and accepted elsewhere."""
+    """A batch that contains a record without a key is refused where keys are required, and accepted elsewhere."""
     columns = record_batch([b"1", b"2"], [b"key", None], [NOW_US, NOW_US], default_timestamp_us=0)
     raw = memoryview(bytearray(encode(columns).to_bytes()))
     keyed = record_batch([b"1", None], [b"key", b""], [NOW_US, NOW_US], default_timestamp_us=0)

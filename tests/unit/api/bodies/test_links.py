@@ -24,7 +24,7 @@ def decoded(**changes: Any) -> CreateLinkRequest:
 
 
 def test_a_link_with_its_defaults() -> None:
-    """A link copies no offsets of groups, follows truncations and skips expired records unless it says otherwise."""
+    """By default, a link copies no group offsets, follows truncations and skips expired records."""
     found = decoded(prefix="east.")
 
     assert found.groups.include == []
@@ -46,7 +46,7 @@ def test_a_link_with_its_defaults() -> None:
     ],
 )
 def test_a_link_that_could_not_work_is_refused(changes: dict[str, Any], code: str, field: str | None) -> None:
-    """Patterns that match nothing, addresses that are no base URLs and invalid names are refused by name."""
+    """A pattern that matches nothing, an address that is no base URL, or an invalid name is refused with its path."""
     with refuses(code) as refusal:
         decoded(**changes)
 
@@ -54,6 +54,6 @@ def test_a_link_that_could_not_work_is_refused(changes: dict[str, Any], code: st
 
 
 def test_a_hand_over_names_base_urls() -> None:
-    """The cluster that takes a topic over is named by base URLs."""
+    """The cluster that takes over a topic is identified by its base URLs."""
     with refuses("invalid_link"):
         HandOverRequest(cluster_id="c", bootstrap=["west"])

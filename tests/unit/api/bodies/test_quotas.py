@@ -39,5 +39,5 @@ def test_a_quota_is_checked(subject: str, request_: QuotaRequest, field: str | N
 
 
 def test_limits_without_a_value_do_not_exist() -> None:
-    """Limits of a quota request that have no value are not stored."""
+    """Limits without a value in a quota request are not stored."""
     assert limits_of(REQUESTS) == {"requests_per_second": 5}

@@ -91,7 +91,7 @@ def test_a_status_that_cannot_be_read_counts_as_not_written() -> None:
 
 
 def test_faults_of_the_spec_are_reported_without_those_of_the_status() -> None:
-    """Errors in the spec are reported without errors in the status, which users do not write."""
+    """Errors in the spec are reported, but not errors in the status, which users do not write."""
     with pytest.raises(InvalidResource) as caught:
         Topic.parse({**TOPIC, "spec": {}, "status": {"partitions": "many"}})
 

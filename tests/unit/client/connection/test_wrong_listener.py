@@ -99,7 +99,7 @@ async def refusal(address: str) -> FairleadError:
 )
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_another_server_is_identified(serve: Serve, told: str, scheme: str) -> None:
-    """The error for the address of another server identifies it by its answer to HTTP/2 without TLS."""
+    """The error for the address of another server identifies the server by its answer to HTTP/2 without TLS."""
     async with listening(serve) as place:
         error = await refusal(f"{scheme}://{place}")
 

@@ -152,7 +152,7 @@ async def consumer(
 async def test_failed_heartbeats_are_reported_until_they_succeed(
     consumer: Consumer, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log and a property report failed heartbeats until they succeed again, while the member continues to read."""
+    """Until heartbeats succeed again, the log and a property report the failures, and the member continues to read."""
     await until(lambda: consumer.assignment == {PLACE})
     caplog.set_level(logging.INFO, logger="fairlead")
     coordinator.refusals += ["coordination_unavailable"] * 3
@@ -273,7 +273,7 @@ async def test_a_batch_whose_commit_a_revocation_overtakes_is_handed_out(
 async def with_unseen_batch(
     opened: Callable[..., Awaitable[Consumer]], coordinator: Coordinator, **settings: str
 ) -> Consumer:
-    """Return a consumer whose reader was cancelled during the commit of the batch that it waited for."""
+    """Return a consumer whose reader was cancelled while the batch for which it waited was being committed."""
     coordinator.commits_open.clear()
     consumer = await opened(commit="before", **settings)
     taking = asyncio.get_running_loop().create_task(consumer.next_batch(timeout="10s"))

@@ -208,7 +208,7 @@ def test_a_finished_batch_lets_its_payload_go_and_keeps_its_times(
 
 
 def test_a_failure_is_seen_when_every_delivery_raised_it(accumulator: Accumulator, append: Append) -> None:
-    """The failure of a batch counts as reported when every delivery of the batch has raised it."""
+    """The failure of a batch counts as reported once every delivery of the batch has raised it."""
     queue = PartitionQueue("flights", 0)
     append(queue)
     batch = append(queue)
@@ -388,7 +388,7 @@ def test_a_batch_that_seems_to_fit_is_cut_in_the_middle(accumulator: Accumulator
 
 @pytest.mark.parametrize(("size", "limit"), [(8, 1300), (8, 2000), (0, 4000), (30, 4000)])
 def test_pieces_of_a_table_weigh_what_they_hold(idempotent: Accumulator, size: int, limit: int) -> None:
-    """Only its own rows count towards the size of a table piece, so the learned limit does not shrink to one row."""
+    """Only a table piece's own rows count towards its size, so the learned limit does not shrink to one row."""
     room = idempotent.room
     queue = PartitionQueue("flights", 0)
     batch = idempotent.append_columns(queue, _columns([bytes(size)] * 5000), 0.0)

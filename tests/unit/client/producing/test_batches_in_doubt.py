@@ -125,7 +125,7 @@ def test_a_stored_piece_says_nothing_about_the_parts_of_another() -> None:
 async def test_what_may_be_stored_behind_a_break_is_not_sent_again_for_its_size(
     broker: ScriptedBroker, replies: Replies, standing: StandingClock, refusal: str
 ) -> None:
-    """A batch that may be stored fails after an earlier gap in the sequences, and is not split and sent again."""
+    """After an earlier gap in the sequences, a batch that may be stored fails and is neither split nor sent again."""
     appended, again = asyncio.Event(), asyncio.Event()
     attempts: Counter[bytes] = Counter()
     head: list[Delivery] = []

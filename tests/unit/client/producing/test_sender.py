@@ -1,4 +1,4 @@
-"""Requests from the sender over the lifetime of a batch. The clock is stopped unless a test advances it."""
+"""Requests that the sender makes during the lifetime of a batch. The clock is stopped unless a test advances it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 async def test_a_leader_whose_time_runs_out_is_looked_up_again(
     broker: ScriptedBroker, replies: Replies, seconds: list[float]
 ) -> None:
-    """The leader of a batch that was not acknowledged in time is looked up again, because it may be isolated."""
+    """If a batch was not acknowledged in time, the leader is looked up again, because it may be isolated."""
     async with type(broker)() as other, Producer(broker.url, linger_ms=0) as producer:
         await producer.send_and_wait("flights", b"before", partition=1)
 

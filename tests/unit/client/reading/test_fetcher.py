@@ -354,7 +354,7 @@ async def test_much_to_read_is_asked_for_in_two_requests_and_no_more(
     ends = dict.fromkeys(range(4), 0)
 
     async def some(received: Received) -> Reply:
-        """Answer with one record of each requested partition, each of which has a hundred records."""
+        """Answer with one record from each requested partition; each partition has a hundred records."""
         nonlocal open_now, open_most
         asked_for = msgspec.json.decode(received.body)["partitions"]
         shares.append(tuple(each["partition"] for each in asked_for))

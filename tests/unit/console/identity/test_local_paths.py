@@ -23,5 +23,5 @@ def test_an_address_stays_in_the_console(text: str) -> None:
 
 
 def test_a_path_with_a_query_is_kept() -> None:
-    """An address inside the console is the same after the sign-in."""
+    """An address inside the console is unchanged after the sign-in."""
     assert local_path("/topics/orders?q=a%20b&at=2") == "/topics/orders?q=a%20b&at=2"

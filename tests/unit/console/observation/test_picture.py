@@ -30,12 +30,12 @@ def topic(ends: LogEnds, sizes: dict[int, int], leader: int | None = 1) -> Topic
 def test_the_bytes_of_a_second_are_those_of_new_records(
     before: tuple[LogEnds, dict[int, int]], now: tuple[LogEnds, dict[int, int]], expected: float
 ) -> None:
-    """The rate is that of one copy, and a deletion of old records does not reduce it."""
+    """The rate counts a single copy of the records, and a deletion of old records does not reduce it."""
     assert byte_rate(topic(*before), topic(*now), 10.0) == pytest.approx(expected)
 
 
 def test_the_size_of_a_log_is_that_of_its_leader() -> None:
-    """One copy has the size at the leader, or the largest without a leader; all replicas are counted in the size."""
+    """The log size is that of the leader, or the largest without a leader; the topic's size counts all replicas."""
     sizes = {1: 100, 2: 300}
 
     assert topic(LogEnds(0, 1), sizes).log_sizes == {0: 100}

@@ -97,7 +97,7 @@ def test_a_tree_is_limited(document: bytes) -> None:
 
 
 def test_events_are_found_in_both_modes() -> None:
-    """An event has attributes in headers (binary) or in the value (structured); other records are no events."""
+    """An event has attributes in headers (binary) or in the value (structured); other records are not events."""
     binary = cloud_event(
         [("ce_specversion", b"1.0"), ("ce_id", b"7"), ("content-type", b"text/plain")], b"hi"
     )

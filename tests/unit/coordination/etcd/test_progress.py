@@ -73,7 +73,7 @@ def test_an_answer_to_an_earlier_request_does_not_fulfil_a_wish() -> None:
 
 
 def test_a_wish_without_answer_is_repeated_ever_slower() -> None:
-    """A reader's request without an answer is repeated at increasing intervals, as while a watch catches up."""
+    """A reader's unanswered request is repeated at increasing intervals, for example while a watch catches up."""
     progress = begun(silence_seconds=100.0)
     progress.wish()
     now, pauses = 100.0, []

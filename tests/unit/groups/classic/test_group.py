@@ -1,4 +1,4 @@
-"""The classic protocol of groups, according to Kafka's cases: events come in, replies and changes go out."""
+"""The classic protocol of groups, tested with Kafka's cases: events are inputs; replies and changes are outputs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Driven:
 
 
 def test_the_leader_assigns_and_every_member_gets_its_part() -> None:
-    """Members wait for each other; the leader learns of all members, and all get their assignments once stored."""
+    """Members wait for each other; the leader learns of all members; assignments are sent once they are stored."""
     driven = Driven()
     first = driven.joined(driven.join())
     second = driven.join()
@@ -190,7 +190,7 @@ def test_a_join_that_does_not_fit_is_refused(fields: dict[str, object], refusal:
 
 
 def test_a_repeated_join_gets_the_current_generation_and_a_leaders_rebalances() -> None:
-    """A follower whose reply was lost continues; a join of the leader, or new subscriptions, begin a rebalance."""
+    """A follower whose reply was lost continues; a join by the leader, or a new subscription, begins a rebalance."""
     driven = Driven()
     leader, follower = driven.stable()
 

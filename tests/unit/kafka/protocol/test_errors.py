@@ -11,14 +11,14 @@ from fairlead_broker.kafka.protocol.errors import ERRORS, FAMILY_ERRORS, Family,
 
 
 def test_every_problem_has_an_error() -> None:
-    """The table covers exactly the catalogue, and the families' own entries are problems of the catalogue."""
+    """The table has exactly the problems of the catalogue, and the entries of API families have no other problems."""
     assert ERRORS.keys() == CATALOGUE.keys()
     for errors in FAMILY_ERRORS.values():
         assert errors.keys() <= CATALOGUE.keys()
 
 
 def test_the_errors_have_kafkas_numbers() -> None:
-    """Names and numbers are those of Kafka's protocol, as another library defines them."""
+    """Names and numbers of errors equal those of Kafka's protocol, as another library defines them."""
     assert {error.name: error.value for error in KafkaError}.items() <= {
         code.name.upper(): code.value for code in ErrorCode
     }.items()

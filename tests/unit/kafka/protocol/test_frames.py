@@ -63,7 +63,7 @@ def test_the_body_begins_after_client_id_and_tagged_fields() -> None:
     [(3, 13, True), (3, 14, False), (3, -1, False), (999, 0, False), (18, 100, False)],
 )
 def test_apis_and_versions_outside_the_table_are_named(key: int, version: int, known: bool) -> None:
-    """A frame of an unsupported API or version has no API, but its header is still read."""
+    """A frame for an unsupported API or version is returned without an API, but its header is still read."""
     [frame] = frames_in(framed(struct.pack(">hhih", key, version, 5, -1) + b"\0" * 20))
 
     assert (frame.api is not None) is known

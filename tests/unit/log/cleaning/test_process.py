@@ -46,9 +46,9 @@ class CarriedOut:
 
     events: list[CleanerEvent]
     memory_bytes_max: int
-    """Limit of the memory."""
+    """Memory limit."""
     used_bytes: int
-    """Largest memory of the process, the code of its libraries included."""
+    """Peak memory of the process, including the code of its libraries."""
     niceness: int
 
 
@@ -92,7 +92,7 @@ def events_of(content: bytes) -> list[CleanerEvent]:
 def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
     order: CleaningOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step after `go` runs only on an idle processor, a step after `hurry` has its share, another answer ends all."""
+    """After `go` a step runs only on an idle processor, after `hurry` normally; any other answer ends the program."""
     policies: list[int] = []
 
     def noted(*arguments: Any) -> Iterator[Any]:
@@ -124,7 +124,7 @@ def test_the_memory_of_the_child_is_limited(order: CleaningOrder) -> None:
 
 @pytest.mark.scenario
 def test_a_full_map_fits_into_the_memory_of_the_child(tmp_path: Path) -> None:
-    """A round over more keys than the default buffer has room for stays within the limit, and cleans a part."""
+    """A round over more keys than fit into the default buffer stays within the limit, and cleans a part of the log."""
     box = LogBox(tmp_path / "data", config=TopicConfig(cleanup_policy="compact"))
     log = box.open()
     begin(log)

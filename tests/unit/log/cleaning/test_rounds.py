@@ -141,7 +141,7 @@ def test_hostile_bytes_end_the_round_and_change_nothing(box: LogBox, kind: str) 
 
 
 def test_a_log_that_was_cut_during_a_round_keeps_its_segments(box: LogBox) -> None:
-    """A group is not swapped after a truncation of the log, and its files are removed."""
+    """A group of segments is not swapped after a truncation of the log, and its files are removed."""
     log = box.open()
     begin(log)
     batches = KeyedBatches(log)

@@ -15,7 +15,7 @@ from refusals import raises
 
 
 def test_a_write_of_many_buffers_arrives_in_order(tmp_path: Path) -> None:
-    """A write of more buffers than one call takes, with empty buffers among them, is stored in order."""
+    """A write with more buffers than one call accepts, some of them empty, is stored in order."""
     buffers = [str(number).encode() * (number % 3) for number in range(3000)]
     file = PosixStorage().open(tmp_path / "file", create=True)
     file.write([b"head"], 0)
@@ -177,7 +177,7 @@ def test_an_atomic_write_replaces_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_volume_syncs(tmp_path: Path) -> None:
-    """A volume sync by `syncfs` of the C library returns without an error on a real file system."""
+    """A volume sync with the C library's `syncfs` returns without an error on a real file system."""
     PosixStorage().open(tmp_path / "file", create=True).write([b"x"], 0)
 
     assert PosixStorage().open_volume(tmp_path).sync() is None

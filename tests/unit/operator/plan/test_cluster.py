@@ -213,7 +213,7 @@ def test_metadata_is_asked_for_where_a_disk_is_at_stake() -> None:
 
 @pytest.mark.parametrize("size", ["2Gi", "4Gi"])
 def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
-    """Volumes of a managed etcd grow by the same rules as broker volumes; an external etcd has no volumes."""
+    """Volumes of a managed etcd grow according to the same rules as broker volumes; an external etcd has no volumes."""
     of = cluster(etcd={"managed": {"replicas": 1, "storage": {"size": size}}})
     member = claim(0, name="data-main-etcd-0", pool="", requested="2Gi")
     seen = running(of, claims=(member,))

@@ -92,7 +92,7 @@ def without_answer(observed: ObservedEtcd, *ordinals: int) -> ObservedEtcd:
 
 
 def identities(plan: EtcdPlan) -> list[tuple[type, int, Any]]:
-    """Return the type, the ordinal and the id of the member or pod of each action, without the reason."""
+    """For each action, return its type and the ordinal and id of the member or pod, without the reason."""
     actions: list[Any] = list(plan.actions)
     return [(type(each), each.ordinal, getattr(each, "uid", None) or each.member_id) for each in actions]
 
@@ -483,7 +483,7 @@ def test_a_pod_beside_the_members_is_a_row_without_an_id() -> None:
 def test_an_external_etcd_is_only_asked(
     endpoints: list[str], answered: list[str], status: str, reason: str
 ) -> None:
-    """An external etcd gets no action, is healthy with a majority of answers, and is not called over TLS."""
+    """An external etcd gets no action, is healthy if a majority of members answers, and is not called over TLS."""
     asked = [url for url in endpoints if url.startswith("http:")]
     answers = {url: answer_of(n) for n, url in enumerate(answered)}
     plan = plan_external(endpoints, answers, asked=asked)

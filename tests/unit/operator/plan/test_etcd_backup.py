@@ -106,7 +106,7 @@ def test_a_failed_attempt_is_reported_until_the_next_success(message: str, code:
 
 
 def test_a_missing_snapshot_is_overdue_after_a_while() -> None:
-    """A snapshot that the schedule has started and that is missing after 15 minutes is overdue."""
+    """A scheduled snapshot that is still missing 15 minutes after its start is overdue."""
     wanted = backup(schedule="@hourly")
     missed, young = seen(scheduled=HALF_PAST), seen(scheduled="2026-01-01T11:50:00Z")
     behind = seen(pod(ELEVEN, snapshot(ELEVEN)), scheduled=HALF_PAST)

@@ -119,7 +119,7 @@ def test_a_member_that_does_not_answer_stops_it() -> None:
 
 
 def test_a_store_never_shrinks_and_an_unknown_one_is_left_alone() -> None:
-    """A smaller quota, an unknown quota or a template that is not observed yet restarts no member."""
+    """No member is restarted for a smaller quota, an unknown quota or a template that has not been observed yet."""
     unseen = an_etcd()
     assert unseen.live is not None
     unseen = replace(unseen, live=replace(unseen.live, settled=False))

@@ -318,7 +318,7 @@ def test_a_refusal_is_over_when_a_later_attempt_succeeded() -> None:
 
 
 def test_missing_pods_are_counted_over_all_sets() -> None:
-    """Missing pods are counted over all StatefulSets except those being deleted."""
+    """Missing pods are counted across all StatefulSets except those being deleted."""
     sets = (stateful_set(2), stateful_set(1, name="main-b", pool="b", terminating=True))
 
     assert Observed(now=NOW, sets=sets, pods=(pod(0),)).lacks_pods

@@ -26,7 +26,7 @@ def plan(pods: Iterable[ObservedPod], says: BrokersAnswer | None, **said: Any) -
 
 
 def restarted(planned: RollPlan) -> list[tuple[int, bool]]:
-    """Return the brokers to restart, each with whether its restart needs the permit."""
+    """Return the brokers to restart and, for each broker, whether its restart needs the permit."""
     return [(order.broker, order.permit) for order in planned.restarts]
 
 

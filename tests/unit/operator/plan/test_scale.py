@@ -151,7 +151,7 @@ def test_a_broker_that_never_came_leaves_at_once() -> None:
 
 
 def test_a_gone_broker_is_forgotten_when_it_keeps_nothing() -> None:
-    """A broker that is gone and has no replicas, no pod and no place in the spec is unregistered."""
+    """A broker that is gone, has no replicas and no pod, and is not in the spec is unregistered."""
     says = answer([0, 1, 2, gone_broker(4, cordoned=True)], topics=ON_THREE)
 
     assert scaled(3, 3, says, meant=[4]).actions == (UnregisterBroker(4),)

@@ -374,7 +374,7 @@ def test_an_open_cluster_has_a_warning() -> None:
 
 
 def test_a_pod_that_fails_with_the_newest_template_is_reported() -> None:
-    """A stuck pod with the newest template blocks a roll, even on the last broker, or is a warning without a roll."""
+    """A stuck pod with the newest template blocks a roll, even on the last broker; without a roll, it is a warning."""
     stuck = {1: "CrashLoopBackOff"}
     idle = after(facts(READY, roll=RollPlan(pending={}, stuck=stuck)))
     rolling = after(facts(READY, roll=RollPlan(pending={2: (RestartReason.ASKED,)}, stuck=stuck)))

@@ -176,7 +176,7 @@ def test_more_replicas_are_moved_to_before_they_are_written_down() -> None:
 
 
 def test_fewer_replicas_are_written_down_before_the_moves() -> None:
-    """A lower replication factor is written before the moves, whose completion the old minimum would prevent."""
+    """A lower replication factor is written before the moves, which could not end under the old minimum."""
     planned = plan(wanted(replicas=1), topic())
 
     assert planned.actions == (SetReplicationFactor(1), MovePartition(0, (1,)))

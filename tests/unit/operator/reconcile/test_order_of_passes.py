@@ -41,7 +41,7 @@ def test_one_worker_has_a_key(queue: WorkQueue) -> None:
 
 
 def test_delays_keep_their_order(queue: WorkQueue) -> None:
-    """Keys are handed out when they are due; if a key was added for several times, the earliest time counts."""
+    """Keys are handed out when they are due; a key that was added with several due times is due at the earliest."""
     queue.add(A, 0, delay_seconds=10)
     queue.add(B, 0, delay_seconds=5)
     queue.add(A, 0, delay_seconds=3)

@@ -112,7 +112,7 @@ async def test_without_its_cluster_a_rebalance_is_released(
 
 
 async def test_a_deletion_waits_for_the_brokers(api: MemoryApi, reconciler: RebalanceReconciler) -> None:
-    """A Rebalance whose moves may be in progress is not released before the brokers have answered."""
+    """A Rebalance whose moves may be in progress is released only after the brokers have answered."""
     ref = put_rebalance(api, status=MOVING, metadata=DELETED)
 
     assert await reconciler.reconcile(KEY) == WAIT_SECONDS

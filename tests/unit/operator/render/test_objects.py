@@ -230,7 +230,7 @@ def test_the_port_of_the_nodes_is_the_bootstraps() -> None:
 
 
 def test_the_kafka_listener_has_a_port_everywhere_and_an_address_for_each_broker() -> None:
-    """With the Kafka listener, pods, Services and the NetworkPolicy have its port; otherwise nothing has it."""
+    """With the Kafka listener, pods, Services and the NetworkPolicy have its port; without it, none of them has it."""
     peers = {"clients": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}
     host = "kafka-{id}.example.com"
     kinds = {

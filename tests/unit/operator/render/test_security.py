@@ -205,7 +205,7 @@ def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None,
 
 @pytest.mark.parametrize(("mode", "scheme"), [("Off", "http"), ("Both", "https"), ("Required", "https")])
 def test_metrics_may_need_a_token(mode: str, scheme: str) -> None:
-    """With `metrics: Token`, Prometheus has the token of a User, and tokens are sent with TLS (rule K13)."""
+    """With `metrics: Token`, Prometheus sends the token of a User, over TLS unless TLS is off (rule K13)."""
     objects, open_ = drawn({"metrics": "Token", "tls": {"mode": mode}}), drawn({"tls": {"mode": mode}})
     brokers = objects["StatefulSet/main-a"]
     variables = render_kit.variables_of(brokers)
