@@ -20,7 +20,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """Import an exported name on first use, so that the package can report a missing PySpark.
 
-    The module is imported by its name as text, so that the import does not count as a dependency between packages.
+    The module is imported by name, given as text, so that the import does not count as a dependency between packages.
     """
     if name in _MODULES:
         return getattr(import_module(f"fairlead_spark.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""The newest row of each key of a compacted topic, as a plan of Spark.
+"""The newest row of each key of a compacted topic, as a Spark plan.
 
 A source in Python returns rows, and cannot add an aggregation to the plan. Programs therefore pass the frame of a read
 to `latest_by_key`, and Spark computes the newest rows: tasks reduce their rows before the exchange. The module must not

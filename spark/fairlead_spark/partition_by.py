@@ -1,10 +1,10 @@
 """The method `partitionBy()` of PySpark's writers as an option of the sinks.
 
 Spark drops the columns of `writeStream.partitionBy()` inside the JVM before it creates a sink in Python, and refuses
-the columns of a batch write with an error about its own planning. Only the program's side of Spark can pass the
-columns: the methods of PySpark's writers set the option `partitionBy` if the format is one of Fairlead's. The sink of
-topics refuses the option, since the keys of records determine their partitions. `spark_session` calls this module, and
-so do programs that create their session themselves.
+the columns of a batch write with an error about its own planning. Only the part of Spark that runs in the program can
+pass the columns: the methods of PySpark's writers set the option `partitionBy` if the format is one of Fairlead's. The
+sink of topics refuses the option, since the keys of records determine their partitions. `spark_session` calls this
+module, and so do programs that create their session themselves.
 """
 
 from __future__ import annotations

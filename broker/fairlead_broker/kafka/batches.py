@@ -89,7 +89,7 @@ _SENT_CODECS: Final = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, C
 _CODECS: Final = tuple(int(codec) for codec in KafkaCodec)
 _STORED_TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
 _HEADER_NAME_OFFSETS: Final = 25
-"""Position of the size of the header-name offsets in the list of buffer locations."""
+"""Position of the size of the offsets of header names in the list of buffer locations."""
 _LAYOUT: Final = MessageLayout(memoryview(one_empty_record().serialize()))
 
 
@@ -192,9 +192,9 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
 def to_kafka(batch: Buffer, *, zstd: bool = True) -> bytes | bytearray:
     """Return a stored Fairlead batch as a Kafka batch at the same offsets, with the same codec.
 
-    A batch that a client sent in a codec in which batches are not stored is returned uncompressed. If `zstd` is false,
-    for clients that cannot read zstd, a batch with this codec is returned uncompressed too. Raises the problems of
-    `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
+    A batch that a client sent with a codec that is not used for stored batches is returned uncompressed. If `zstd` is
+    false, for clients that cannot read zstd, a batch compressed with zstd is also returned uncompressed. Raises the
+    problems of `check_readable`, `malformed_batch` and `crc_mismatch` for damaged bytes.
     """
     view = memoryview(batch)
     header = read_header(view)
@@ -237,7 +237,7 @@ def empty(base_offset: int, last_offset: int, leader_epoch: int) -> bytes:
 def translate(
     parts: Iterable[Buffer], bytes_max: int, *, zstd: bool = True
 ) -> tuple[list[bytes | bytearray], int | None]:
-    """Translate stored batches until their Kafka batches exceed `bytes_max` bytes; the first is always kept.
+    """Translate stored batches until the Kafka batches exceed `bytes_max` bytes; the first batch is always kept.
 
     Each part is a sequence of whole batches. Returns the Kafka batches, and the offset after the last batch, or None if
     there are no batches.
@@ -359,7 +359,7 @@ def _empty(header: BatchHeader) -> bytearray:
 def _control_batch(header: BatchHeader, marker: Marker) -> bytearray:
     """Return the marker of a transaction as Kafka's control batch, which has one record."""
     key, value = _CONTROL_KEY.pack(0, marker.kind), _CONTROL_VALUE.pack(0, 0)
-    # Attributes, timestamp delta, offset delta, key, value, no headers; lengths are one-byte zigzag numbers.
+    # Attributes, timestamp delta, offset delta, key, value and no headers; lengths are one-byte zigzag numbers.
     record = b"".join((bytes(3), bytes((2 * len(key),)), key, bytes((2 * len(value),)), value, bytes(1)))
     packed = bytearray(KAFKA_HEADER_BYTES) + bytes((2 * len(record),)) + record
     return _framed(packed, header, KafkaCodec.NONE, header.min_timestamp_us // 1000, _CONTROL, 1)

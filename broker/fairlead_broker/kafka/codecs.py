@@ -1,7 +1,7 @@
 """Compression of the records in Kafka's batches: the codecs that clients send, and the codecs that clients accept.
 
-`batches` calls this module. Records are decompressed with a limit, whatever size they claim. This module must not know
-the layout of batches or records.
+`batches` calls this module. Records are decompressed with a limit, regardless of the size that they claim. This module
+must not know the layout of batches or records.
 """
 
 from __future__ import annotations

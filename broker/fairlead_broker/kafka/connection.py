@@ -59,7 +59,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of one connection; most are explained at the settings of the same names."""
+    """Limits of one connection; most are documented with the settings of the same names."""
 
     request_body_bytes_max: int
     """Maximum size of a Produce request in bytes."""
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._moved_at = 0.0
         """Time of the last received bytes or sent response."""
         self._frame_since: float | None = None
-        """Time at which the incomplete request began to arrive; None if there is none."""
+        """Time at which the incomplete request began to arrive; None if no request is incomplete."""
 
     # -- socket events
 
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
         self._begin_requests()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the requests in progress, whose responses cannot be sent."""
+        """Cancel the requests in progress, because their responses can no longer be sent."""
         del exc
         self._is_ending = True
         if self._timer is not None:
@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
     # -- time limits
 
     def _deadline(self) -> float:
-        """Return the time at which the connection is closed if it makes no progress."""
+        """Return the time at which the connection is closed unless it makes progress."""
         limits, moved = self._limits, self._moved_at
         if not self._can_write:
             return moved + limits.reader_stall_seconds_max
@@ -317,7 +317,8 @@ class Connection(asyncio.Protocol):
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = self._deadline()
-        # A client is not late if its connection does not read because of a request in progress or a lack of memory.
+        # A client is not late while the broker does not read from the connection because of a request in progress or a
+        # lack of memory.
         if loop.time() < deadline or (self._can_write and not self._may_begin):
             self._timer = loop.call_at(max(deadline, loop.time() + LOOK_SECONDS_MIN), self._look)
         elif self._can_write and self._under_way and self._frame_since is None:
@@ -329,7 +330,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _set_timer(self, when: float) -> None:
-        """Check the time limits at the given time, or earlier."""
+        """Check the time limits at the given time at the latest."""
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()

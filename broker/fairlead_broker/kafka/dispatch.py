@@ -123,7 +123,7 @@ class Dispatch:
         return sent
 
     async def _admit(self, call: KafkaCall) -> None:
-        """Set the access of a call by the token of its connection.
+        """Set the access of a call according to the token of its connection.
 
         Raises CloseConnection for a token that is no longer accepted, and for a client that must authenticate first.
         """

@@ -17,7 +17,7 @@ from fairlead_broker.kafka.protocol.errors import KafkaError
 SESSIONS_MAX: Final = 1_000
 """Maximum number of sessions, as in Kafka."""
 PARTITIONS_MAX: Final = 200_000
-"""Maximum number of partitions of all sessions, at about 300 bytes each."""
+"""Maximum number of partitions in all sessions; each takes about 300 bytes."""
 IDLE_SECONDS: Final = 120.0
 """Time without a fetch after which a session may be dropped for another one, as in Kafka."""
 FINAL_EPOCH: Final = -1
@@ -28,7 +28,7 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class FetchTopic(NamedTuple):
-    """Topic of a fetch, named as the version of the request names it."""
+    """Topic of a fetch, named by id or name, as in the request's version."""
 
     name: str
     topic_id: UUID | None
@@ -90,7 +90,7 @@ class Fetch:
     _is_incremental: bool = False
 
     def includes(self, place: Place, offsets: Offsets, *, has_news: bool) -> bool:
-        """Return whether the answer has an entry for a partition, and remember the offsets that it states.
+        """Return whether the answer has an entry for a partition, and remember the offsets that the entry states.
 
         `has_news`: the entry has records or an error.
         """
@@ -98,7 +98,7 @@ class Fetch:
         if session is None or place not in session.partitions:
             return True
         if has_news:
-            # A partition with records is read last by the next fetch, so that others get their turn.
+            # A partition with records is read last by the next fetch, so that other partitions get their turn.
             session.partitions[place] = session.partitions.pop(place)
         changed = session.seen.get(place) != offsets
         session.seen[place] = offsets
@@ -162,7 +162,7 @@ class FetchSessions:
     def _created(
         self, topics: list[tuple[FetchTopic, list[Wanted]]], owner: str, now: float
     ) -> _Session | None:
-        """Return a new session, or None if the limits leave no room for it."""
+        """Return a new session, or None if the limits leave no room for another session."""
         count = sum(len(each) for _, each in topics)
         while self._sessions and not self._has_room(count):
             oldest = next(iter(self._sessions.values()))
@@ -198,7 +198,7 @@ class FetchSessions:
             session.seen.pop(place, None)
         self._partitions += len(session.partitions) - before
         if self._partitions > self._partitions_max:
-            # The reader starts a full fetch, which gets no session.
+            # The reader starts a full fetch and gets no session.
             self._remove(session)
             raise SessionRefused(KafkaError.FETCH_SESSION_ID_NOT_FOUND)
 

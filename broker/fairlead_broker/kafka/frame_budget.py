@@ -1,4 +1,4 @@
-"""Memory for the requests of all Kafka connections: a connection reserves the bytes of a large request before it reads.
+"""Memory for the requests of all Kafka connections: a connection reserves the bytes of a large request before reading.
 
 A reservation allocates nothing. While the budget is used up, connections wait in order of arrival and do not read, so
 that TCP slows down their clients; Kafka's protocol has no way to refuse an incomplete request.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prometheus_client import Histogram
 
 SOFTWARE_MAX: Final = 100
-"""Maximum number of kinds of client software with a metric of their own; clients choose their names."""
+"""Maximum number of kinds of client software with a metric of their own; the clients choose the names."""
 OTHER: Final = ("other", "")
 CLOSED: Final = "closed"
 """Error counted for a request whose connection was closed instead of answered."""

@@ -1,4 +1,4 @@
-"""Quotas for Kafka's clients: a request beyond a limit waits, and the answer states how long the next one would wait.
+"""Quotas for Kafka's clients: a request beyond a limit waits, and the answer states how long the next would wait.
 
 `dispatch` begins and ends the charge of each request. The limits are those of the HTTP listener, which refuses requests
 instead: Kafka's clients count refusals as retries.
@@ -23,7 +23,7 @@ WAIT_SECONDS_MAX: Final = 20.0
 """Maximum number of seconds for which a request waits before its connection is closed; clients wait for an answer for
 30 seconds."""
 PUBLIC_APIS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""APIs that any client may use before it authenticates, and that no quota counts."""
+"""APIs that any client may use before it authenticates, and that are not counted by any quota."""
 TRAFFIC: Final[Mapping[ApiKey, Traffic]] = MappingProxyType(
     {ApiKey.PRODUCE: Traffic.PRODUCE, ApiKey.FETCH: Traffic.FETCH}
 )

@@ -1,4 +1,4 @@
-"""Next step of a mirror's partition after an answer of the source: append, raise the leader epoch, cut, skip, or stop.
+"""Next step of a mirror's partition after an answer from the source: append, raise the epoch, cut, skip, or stop.
 
 The leader of the mirror's partition runs the steps. Every record of the source is stored at its own offset with its own
 leader epoch. The leader epoch of the mirror's partition record stays above every epoch of the log, so that replicas of
@@ -33,7 +33,7 @@ class OnExpiry(StrEnum):
 
 
 class FaultReason(StrEnum):
-    """Reason for which a mirror's partition stops copying."""
+    """Reason why a mirror's partition stops copying."""
 
     SOURCE_TRUNCATED = "source_truncated"
     SOURCE_EXPIRED = "source_expired"
@@ -55,7 +55,7 @@ class MirrorLog:
     """Leader epochs of the log with their start offsets."""
 
 
-# -- answers of the source
+# -- answers from the source
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Arrived:
     batches, so that the first batch begins below the end of the mirror.
     """
     last_epoch: LeaderEpoch | None
-    """Leader epoch of the last batch; None without batches."""
+    """Leader epoch of the last batch; None if there are no batches."""
     log_start: Offset
     """Log start of the source."""
 
@@ -89,7 +89,7 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """The source deleted the topic, perhaps to create another topic with its name."""
+    """The source deleted the topic, and may have created another topic with the same name."""
 
 
 SourceAnswer: TypeAlias = Arrived | Truncated | Expired | Gone
@@ -140,7 +140,7 @@ CopyStep: TypeAlias = Append | RaiseEpoch | Cut | Skip | Stop
 def next_step(
     log: MirrorLog, answer: SourceAnswer, on_truncation: OnTruncation, on_expiry: OnExpiry
 ) -> CopyStep:
-    """Return the step that follows from an answer of the source."""
+    """Return the step that follows an answer from the source."""
     match answer:
         case Arrived(first_offset, last_epoch, log_start):
             # A mirror without records takes the whole batch that contains the log start of the source.

@@ -22,7 +22,8 @@ class Kinship(Enum):
     """Relation between the histories of two topics with the same topic id."""
 
     SAME_OR_OLDER = "same or older"
-    """Every era of the first topic is an era of the second topic, whose history continues that of the first topic."""
+    """Every era of the first topic is an era of the second topic, so the history of the second topic continues the
+    history of the first topic."""
     NEWER = "newer"
     """The first topic has eras that the second topic lacks."""
     PARTED = "parted"
@@ -40,7 +41,7 @@ def first_of_next_era(*epochs: LeaderEpoch) -> LeaderEpoch | None:
 
 
 def kinship(own: Sequence[object], other: Sequence[object]) -> Kinship:
-    """Compare the eras of two topics with the same topic id, oldest era first."""
+    """Compare the eras of two topics with the same topic id, beginning with the oldest era."""
     shared = min(len(own), len(other))
     if tuple(own[:shared]) != tuple(other[:shared]):
         return Kinship.PARTED

@@ -1,4 +1,4 @@
-"""Choice of the topics of a source that a link mirrors, and the reasons for which topics are blocked (rules L5, L6)."""
+"""Choice of the topics of a source that a link mirrors, and the reasons why topics are blocked (rules L5, L6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairlead_broker.registry.link_records import NamePatterns
 
 
 class BlockReason(StrEnum):
-    """Reason for which a link cannot mirror a topic now."""
+    """Reason why a link cannot mirror a topic now."""
 
     NAME_TAKEN = "name_taken"
     """The cluster has another topic with the name."""

@@ -1,8 +1,8 @@
 """Order of the steps that make a mirror writable, as a function of what is stored and what is known.
 
 The controller of the mirror's cluster runs the steps. Only the state in the topic record of the mirror and
-`handed_over` in the topic record of the source are stored; after a crash, everything else is learned again, which
-gives the same values: the ends of a source that was handed over do not move (rule L18).
+`handed_over` in the topic record of the source are stored; after a crash, everything else is learned again with the
+same result, because the ends of a source that was handed over do not move (rule L18).
 
     mirroring ──▶ handing over ──▶ promoting ──▶ writable
                        └──▶ mirroring (taken back)
@@ -29,13 +29,13 @@ class SwitchStep(Enum):
     COPY_GROUPS = auto()
     """Copy the committed offsets of groups once more."""
     BEGIN_PROMOTION = auto()
-    """Write the state `promoting`, after which the mirror fetches nothing."""
+    """Write the state `promoting`; after that, the mirror fetches nothing."""
     CHOOSE_ERA = auto()
-    """Write the first leader epoch of the new era, which no leader can raise any more, into the topic record."""
+    """Write the new era's first leader epoch into the topic record; leaders can no longer raise their epochs."""
     BEGIN_ERAS = auto()
     """Write the partition records of partitions without the new era, each with the first epoch of that era."""
     FINISH = auto()
-    """Write the topic record without the mirror and with the new era, after which the topic accepts records."""
+    """Write the topic record without the mirror and with the new era; after that, the topic accepts records."""
 
 
 @dataclass(frozen=True, slots=True)

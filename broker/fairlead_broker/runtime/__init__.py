@@ -1,8 +1,8 @@
 """The asyncio shell of the broker.
 
-One task owns each partition that this broker leads, and executes the decisions of the packages without I/O. `server`
-calls `Broker` and its components, which return values or raise `ProblemError`. `wiring` opens and closes the broker.
-The package uses the log, the coordination package and the clock; the package must not use HTTP.
+Each partition that this broker leads is owned by one task, which executes the decisions of the packages that perform no
+I/O. `server` calls `Broker` and its components, which return values or raise `ProblemError`. `wiring` opens and closes
+the broker. The package uses the log, the coordination package and the clock; the package must not use HTTP.
 """
 
 from __future__ import annotations

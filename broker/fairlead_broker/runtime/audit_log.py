@@ -40,7 +40,7 @@ class AuditedRequest(Protocol):
     """Interface through which the audit log reads a request."""
 
     is_audited: bool
-    """Whether a record of the request was written, or added to the sum of equal refusals."""
+    """Whether an audit record of the request was written, or the request was added to the sum of equal refusals."""
 
     @property
     def audit_caller(self) -> Caller: ...  # noqa: D102

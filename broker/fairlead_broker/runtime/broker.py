@@ -79,7 +79,7 @@ class Phase(Enum):
 class BrokerState:
     """Phase of a broker in one run of its process.
 
-    The broker's state is created before the broker, because the probes of the ops listener read it.
+    The broker's state is created before the broker, because the probes of the ops listener read the state.
     """
 
     def __init__(self) -> None:

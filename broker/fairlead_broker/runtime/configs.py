@@ -48,9 +48,9 @@ class Configs:
         self._broker = broker
         self._own_settings = own_settings
         self._own: dict[str, ConfigEntry] = {}
-        """Effective configuration of this broker, which each partition reads when it gets a leader."""
+        """Effective configuration of this broker; each partition reads the configuration when it gets a leader."""
         self._own_from: tuple[object, ...] = ()
-        """Stored records from which `_own` was computed; a change replaces the record."""
+        """Stored records from which `_own` was computed; a changed record is a new object."""
 
     def of_cluster(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster."""

@@ -75,7 +75,7 @@ class OpsListener:
             await asyncio.sleep(0)  # noqa: TID251 - uvicorn reports its start only through a flag
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the application, without an error in the log if the connection has ended before the answer."""
+        """Run the application; if the connection ends before the answer, no error is logged."""
         try:
             await self._application(scope, receive, send)
         except h11.LocalProtocolError:

@@ -1,8 +1,8 @@
 """Decisions about transactions: begin, commit, abort and add partitions (rule 7.1).
 
 Each function gets the record of a producer as it was read and returns the record to write, or an answer that needs no
-write. The caller writes the record with a put that compares the revision at which it was read, so that two brokers
-never make different decisions. The module must not depend on the store, a clock or an event loop.
+write. The caller writes the record with a put that compares the revision of the record that was read, so that two
+brokers never make different decisions. The module must not depend on the store, a clock or an event loop.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Answer to a request to end a transaction that has the requested outcome."""
+    """Answer to a request to end a transaction that already has the requested outcome."""
 
     outcome: Outcome
     next: ProducerEpoch | None
     """Epoch that the producer can use at once, or None after the last epoch."""
     duplicate: bool = False
-    """Whether an earlier request made the decision."""
+    """Whether the decision was made by an earlier request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +273,7 @@ def _answer(record: TransactionRecord, request: Decide) -> Decided | Refusal:
 def _contradiction(record: TransactionRecord, epoch: ProducerEpoch) -> Fenced | DecidedOtherwise:
     """Return the refusal for a transaction below the record's epoch.
 
-    The answer to a fenced instance names no next epoch, since the later instance uses that epoch.
+    The answer to a fenced instance names no next epoch, because the later instance uses that epoch.
     """
     ended = record.ended
     if ended is None or ended.epoch != epoch or ended.reason is EndReason.FENCED:

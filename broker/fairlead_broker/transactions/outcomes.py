@@ -39,7 +39,7 @@ def finding(
     """Return the action of the leader for a transaction that is open in a partition.
 
     A transaction that has ended without being recorded as committed for the partition counts as aborted, and so does
-    every transaction of a producer without a record.
+    every transaction of a producer that has no record.
     """
     if record is None:
         return Finding.ABORT

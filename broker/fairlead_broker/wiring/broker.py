@@ -46,7 +46,7 @@ async def open_broker(
 ) -> Broker:
     """Enter the cluster, open and recover every replica, and start every task; return the broker when it is ready.
 
-    `new_id` returns a random version 4 UUID. `storage` is used instead of the disk. `coordination` is a client of a
+    `new_id` returns a random version 4 UUID. If given, `storage` replaces the disk. `coordination` is a client of a
     store that several brokers share. The client is closed with the broker. `tls` is the material for peers with TLS.
     Raises LogError for errors of the directory and CoordinationError for errors of coordination, with advice in the
     message. If the start fails, all opened components are closed before the exception is raised.

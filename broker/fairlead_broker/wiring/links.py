@@ -90,7 +90,7 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
 
 
 def _addresses(metadata: ClusterMetadata) -> list[str]:
-    """Return the base URLs of this cluster for clients of a source that is handed over."""
+    """Return the base URLs of this cluster that are given to clients of a source when the source is handed over."""
     urls = []
     for broker in metadata.brokers.values():
         addresses = broker.value.addresses

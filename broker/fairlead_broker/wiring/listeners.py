@@ -48,19 +48,19 @@ from fairlead_broker.wiring.endpoints import Endpoints
 
 PEER_STREAMS_MAX: Final = 10_000
 """Maximum number of streams on a peer's connection. A peer forwards the calls of all its clients over one connection;
-other limits apply to the number of calls that are served."""
+the number of calls that are served has other limits."""
 OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
 
 
 class ClosedConnections:
-    """Reports of connections that the guards have closed: as a metric, and as audit records of an open broker."""
+    """Reports of connections that the guards closed: as a metric and, once the broker is open, as audit records."""
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._closed = telemetry.metric("fairlead_closed_connections_total")
         self._happened: Callable[[AuditEvent, dict[str, object]], None] = lambda *_: None
 
     def audit(self, happened: Callable[[AuditEvent, dict[str, object]], None]) -> None:
-        """Write audit records from now on. The caller calls this method once the broker knows its cluster."""
+        """Start to write audit records. The caller calls this method once the broker knows its cluster."""
         self._happened = happened
 
     def report(self, reason: str, addresses: list[str], count: int) -> None:
@@ -78,7 +78,7 @@ ListenerFactory = Callable[
 
 @dataclass(frozen=True, slots=True)
 class ListenerParts:
-    """Sockets of the listeners, and what their applications share."""
+    """Sockets of the listeners, and the parts that their applications share."""
 
     settings: ListenerSettings
     telemetry: Telemetry

@@ -72,7 +72,7 @@ class PeerParts:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaParts:
-    """The replicas of a broker and the components that maintain them."""
+    """The replicas of a broker, and the components that maintain them."""
 
     configs: Configs
     views: TopicViews

@@ -33,7 +33,7 @@ from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
 
 ADMIN: Final = "user:admin"
-"""Principal of the token in `admin_token_file`; the principal is a superuser if that setting is set (rule A23)."""
+"""Principal of the token in `admin_token_file`; a superuser if that setting is set (rule A23)."""
 TOKEN_FILE_BYTES_MAX: Final = 4096
 OWN_FOLDER: Final = ".fairlead"
 """Folder in the data directory for the broker's files other than logs."""

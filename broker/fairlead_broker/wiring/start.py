@@ -107,7 +107,7 @@ async def start_broker(
 ) -> RunningBroker:
     """Start a broker and return once it serves.
 
-    `storage` is used instead of the disk for the broker's logs. `coordination` is a client of a store that several
+    If given, `storage` replaces the disk for the broker's logs. `coordination` is a client of a store that several
     brokers of this process share. The client is closed with the broker. The ops listener answers before recovery, so
     that a long recovery can be observed; the data listener answers after recovery. Raises OSError if an address is in
     use, LogError and CoordinationError if the directory or the cluster cannot be used.
@@ -164,7 +164,7 @@ class LocalCluster:
     """Brokers of one process over one embedded store."""
 
     def __init__(self, store: Coordination, brokers: Sequence[RunningBroker]) -> None:
-        """Take ownership of `store` and of serving brokers, each with its own client of the store.
+        """Take ownership of `store` and of brokers that already serve, each with its own client of the store.
 
         A stop closes the store last.
         """
@@ -224,7 +224,7 @@ async def acquaint(brokers: Collection[RunningBroker]) -> None:
 
 
 async def move_coordination(settings: BrokerSettings) -> Moved:
-    """Move the coordination data of the broker with these settings from its directory to etcd.
+    """Move the coordination data of the broker that has these settings from the broker's directory to etcd.
 
     Raises CoordinationError with the reason. The call may be repeated after an error.
     """
@@ -257,8 +257,8 @@ def data_url(addresses: ListenerAddresses) -> str:
 def warn_if_open(settings: BrokerSettings, log: Log) -> None:
     """Log a warning for each listener that other machines can reach without authentication.
 
-    The peer listener refuses callers without a proof, but without TLS, records in its answers can be read on the
-    network.
+    The peer listener refuses callers without a proof, but without TLS, the records in its answers can be read by anyone
+    on the network.
     """
     listeners = settings.listeners
     external = () if listeners.external is None else (("external", listeners.external),)

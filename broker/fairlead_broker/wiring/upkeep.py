@@ -36,7 +36,7 @@ class UpkeepParts:
 
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""Duration of a sync in seconds from which the cleaner pauses."""
+"""Duration of a sync in seconds at and above which the cleaner pauses."""
 
 
 def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepParts:

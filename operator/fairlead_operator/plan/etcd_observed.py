@@ -144,6 +144,6 @@ class ObservedEtcd:
     restart: EtcdRestart | None = None
     """Last restart that the operator ordered, kept until the restarted member has been seen healthy again."""
     broker_schemes: frozenset[Scheme] = frozenset()
-    """URL schemes that brokers use to call etcd, from their pods and pod templates."""
+    """URL schemes that brokers use to call etcd, as observed in their pods and pod templates."""
     refused: str = ""
     """Message of the API server about a missing pod that it refuses; empty if no pod is refused."""

@@ -15,7 +15,7 @@ from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import Condition, Truth, condition, set_condition, without_condition
 
 _UNKNOWN: Final = frozenset({"ClusterNotFound", "ClusterNotReady", "ClusterPaused"})
-"""Reasons for which the state of the object in the cluster is unknown."""
+"""Reasons that mean that the state of the object in the cluster is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,8 @@ class NamespaceEnd:
         """Release the resources of a namespace that is being deleted; return whether the namespace is being deleted.
 
         A Topic whose Cluster is in another namespace is not released, since its topic must be deleted first. With
-        `all_topics`, Topics whose Cluster is in another namespace are also released; it is set when the operator itself
-        stops.
+        `all_topics`, which is set when the operator itself stops, Topics whose Cluster is in another namespace are also
+        released.
         """
         if not await self.has_begun(namespace):
             return False

@@ -115,7 +115,7 @@ def _kafka_ports(cluster: Cluster) -> list[Manifest]:
 
 
 def _kafka_of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the load balancer of one broker for clients of Kafka's protocol, which call each leader themselves."""
+    """Return the load balancer of one broker for clients of Kafka's protocol, which call each leader directly."""
     name, annotations = kafka_service_name(cluster.name, broker), cluster.spec.listeners.kafka.annotations
     manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(annotations))
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}

@@ -166,8 +166,8 @@ def nullable_field(field: Mapping[str, Any], path: str) -> dict[str, Any]:
 def differences(frame: Mapping[str, Any], table: Mapping[str, Any]) -> list[str]:
     """Return the reasons why the data frame cannot be written to the table, as phrases.
 
-    The table may lack a column of the data frame, unless its name differs from another column only by case. The data
-    frame may lack a column of the table if this column may be null.
+    The table may lack a column of the data frame, unless the column's name differs from another column's only by case.
+    The data frame may lack a column of the table if this column may be null.
     """
     mine = {field["name"]: field["type"] for field in frame["fields"]}
     theirs = _by_name(table)

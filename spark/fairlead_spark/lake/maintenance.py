@@ -25,7 +25,7 @@ _vacuumed_at: dict[str, float] = {}
 
 
 def is_due(options: LakeOptions, batch_id: int) -> bool:
-    """Return whether a table is compacted after a micro-batch, which depends only on the batch number."""
+    """Return whether a table is compacted after a micro-batch; the result depends only on the batch number."""
     return options.compact_every is not None and (batch_id + 1) % options.compact_every == 0
 
 

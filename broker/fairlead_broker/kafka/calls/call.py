@@ -38,8 +38,8 @@ class Client:
     counted_as: tuple[str, str] | None = None
     """Name and version under which the metrics count the client."""
     produce_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Lock that a produce call holds until its batches are queued at their partitions, so that the batches of one
-    connection are stored in the order of their requests."""
+    """Lock that a produce call holds until its batches are queued at their partitions, so that batches from one
+    connection are stored in the order of the requests."""
     quota_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Lock that a request holds while it waits for the quotas of its caller."""
 
@@ -64,7 +64,7 @@ class KafkaCall:
 
     @property
     def audit_caller(self) -> Caller:
-        """Caller of the request, for the audit log."""
+        """Caller of the request, as the audit log names it."""
         return self.access.caller
 
     @property

@@ -41,7 +41,7 @@ PROTOCOL_SINCE: Final = 5
 MANY_SINCE: Final = 3
 """First version of LeaveGroup that can name several members."""
 SUBSCRIPTION_BYTES_MAX: Final = 64 << 10
-"""Maximum size of a subscription and of an assignment, which are stored for each member."""
+"""Maximum size of a subscription or an assignment; both are stored for each member."""
 
 
 class ClassicCalls:

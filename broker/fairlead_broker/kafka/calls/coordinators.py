@@ -76,7 +76,7 @@ class CoordinatorCalls:
     async def _find(self, call: KafkaCall, kind: int, key: str) -> _Found:
         own = self._broker.peer_side.peers.own.broker
         if kind == TRANSACTION_TYPE:
-            # The client then sends InitProducerId to this broker, which answers that transactions are refused.
+            # The client then sends InitProducerId to this broker, which refuses transactions.
             return self._at(own)
         if kind != GROUP_TYPE:
             return _Found(

@@ -75,7 +75,7 @@ class FetchCalls:
         return {ApiKey.FETCH: self.fetch}
 
     async def fetch(self, call: KafkaCall) -> Reply:
-        """Return the batches of each partition; in a session, only of partitions with news."""
+        """Return the batches of each partition; in a session, only of partitions that have changed."""
         version, request = call.version, call.request
         if request.replica_id >= 0 or (request.replica_state and request.replica_state.replica_id >= 0):
             return Reply(_refused(version, KafkaError.INVALID_REQUEST))
@@ -138,7 +138,7 @@ class FetchCalls:
 
     async def _read(self, call: KafkaCall, parts: list[_Part], held: Any, asked: int) -> None:
         request = call.request
-        # A refusal is answered at once, as in Kafka.
+        # A refused partition ends the wait at once, as in Kafka.
         wait_seconds = max(0, request.max_wait_ms) / 1000 if len(parts) == asked else 0.0
         spec = FetchSpec(
             partitions=[_partition(part) for part in parts],

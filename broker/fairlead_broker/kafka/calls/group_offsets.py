@@ -163,7 +163,7 @@ class GroupOffsetCalls:
         for topic in wanted:
             view, refusal = _found(call, finder, topic)
             if refusal is KafkaError.UNKNOWN_TOPIC_OR_PARTITION:
-                # A topic that does not exist has no committed offsets, which Kafka's clients do not regard as an error.
+                # A topic that does not exist has no committed offsets; Kafka's clients do not regard this as an error.
                 refusal = KafkaError.NONE
             entries = {} if view is None else by_topic.get(view.name, {})
             topics.append(
@@ -306,7 +306,7 @@ def _fetched(
 
 
 def _all_refused(topic: Any, error: KafkaError) -> Any:
-    """Set the error of a group on each partition, for versions without an error for the whole response."""
+    """Set the error of a group on each partition, in versions that have no error for the whole response."""
     for partition in topic.partitions:
         partition.error_code = error
     return topic

@@ -138,14 +138,14 @@ class OffsetCalls:
 
 
 def _end_of(replica: LeaderReplica, wanted: int) -> tuple[int, int]:
-    """Return the highest epoch up to the wanted epoch with its end offset, each -1 for an epoch of a newer leader."""
+    """Return the highest epoch up to the wanted epoch with its end offset; each -1 if the wanted epoch is newer."""
     if wanted > replica.leader_epoch:
         return -1, -1
     if wanted < replica.leader_epoch:
         end = replica.log.end_offset_for_epoch(LeaderEpoch(wanted))
         if end is not None:
             return end.epoch, end.end_offset
-    # The log does not list an epoch without records, so that all of its records belong to older epochs.
+    # The log does not list an epoch without records, and no record has a higher epoch.
     return wanted, replica.log_end_offset
 
 

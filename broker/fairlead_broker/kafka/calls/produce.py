@@ -1,7 +1,7 @@
 """Produce: one Kafka batch for each partition, translated to one batch of Fairlead and stored by the runtime.
 
-The batches of one connection are queued at their partitions in the order of their requests, no matter how long each
-takes to translate.
+The batches of one connection are queued at their partitions in the order of their requests, regardless of how long each
+batch takes to translate.
 """
 
 from __future__ import annotations

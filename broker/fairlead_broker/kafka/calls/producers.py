@@ -28,7 +28,7 @@ class ProducerCalls:
         """Return a new producer id, even to a producer that names its previous id, as Kafka does.
 
         A transactional producer is refused with an error that its client does not retry; most other errors are retried
-        for ever.
+        forever.
         """
         if call.request.transactional_id is not None:
             return _refused(call, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -21,7 +21,8 @@ class Reply:
     release: Callable[[], None] = _nothing
     """Function that is called once, when the response is passed to the socket or dropped."""
     error: KafkaError | None = None
-    """First error of a partition in the response, for metrics; None if the error of the whole response counts."""
+    """First error of a partition in the response, for metrics; None if the error of the whole response is counted
+    instead."""
     record_bytes: int = 0
     """Number of bytes of records in the response, for quotas."""
     closes: bool = False

@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: a connection presents a token, by PLAIN or by OAUTHBEARER.
+"""SaslHandshake and SaslAuthenticate: a connection presents a token, with PLAIN or OAUTHBEARER.
 
 The token is an API token or a signed token, as in the header `Authorization` of HTTP clients. A connection may present
 another token of the same principal before the current token expires (KIP-368).
@@ -25,7 +25,7 @@ MECHANISMS: Final = (OAUTHBEARER, PLAIN)
 TOKEN_USER: Final = b"token"
 """User name of PLAIN, whose password is the token."""
 FRAMED_SINCE: Final = 1
-"""First version of SaslHandshake after which tokens come in requests of SaslAuthenticate."""
+"""First version of SaslHandshake after which tokens are sent in SaslAuthenticate requests."""
 LIFETIME_SINCE: Final = 1
 """First version of SaslAuthenticate that states when the token expires."""
 FAILURE_SECONDS: Final = 1.0
@@ -54,7 +54,7 @@ class SaslCalls:
         if mechanism not in MECHANISMS:
             error = KafkaError.UNSUPPORTED_SASL_MECHANISM
         elif call.version < FRAMED_SINCE:
-            # Clients of this version send tokens without the frame of a request.
+            # Clients of this version send tokens without a request frame.
             error = KafkaError.UNSUPPORTED_VERSION
         else:
             call.client.mechanism = mechanism
@@ -116,7 +116,7 @@ def bearer_token(message: bytes) -> bytes:
 
 
 _TOKENS: Final[Mapping[str, Callable[[bytes], bytes]]] = {PLAIN: plain_token, OAUTHBEARER: bearer_token}
-"""Function of each mechanism that returns the token in its message."""
+"""Function of each mechanism that extracts the token from a message."""
 
 
 def _refused(call: KafkaCall, error: KafkaError, detail: str) -> Reply:

@@ -1,7 +1,7 @@
 """The APIs of Kafka's protocol that the listener answers, with their versions.
 
 `dispatch` answers ApiVersions from this table and finds the call of each request in it; the reference page is generated
-from it. An API is in the table only if every version in its range is answered in full.
+from it. An API is in the table only if every version in its range is fully supported.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Api:
     first: int
     last: int
     note: str
-    """What an answer omits or refuses, for the reference page."""
+    """Fields that an answer omits, and requests that it refuses, for the reference page."""
 
     def serves(self, version: int) -> bool:
         """Return whether the listener answers a version."""

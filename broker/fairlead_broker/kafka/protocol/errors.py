@@ -203,7 +203,7 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
         Family.DATA: {
             # Producers and consumers retry these errors after they have fetched metadata.
             "coordination_unavailable": KafkaError.NOT_LEADER_OR_FOLLOWER,
-            # A producer counts its retries, and a quota error is final for a producer; a time-out is retried.
+            # A producer counts its retries, and treats a quota error as final, but retries after a timeout.
             "overloaded": KafkaError.REQUEST_TIMED_OUT,
             "throttled": KafkaError.REQUEST_TIMED_OUT,
             "forbidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -222,7 +222,7 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
             "shutting_down": KafkaError.REQUEST_TIMED_OUT,
             "forbidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
             "unauthenticated": KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            # A quota of partitions refuses the change.
+            # A limit on the number of partitions refuses the change.
             "conflict": KafkaError.POLICY_VIOLATION,
         },
         Family.ADMIN: {"shutting_down": KafkaError.REQUEST_TIMED_OUT},

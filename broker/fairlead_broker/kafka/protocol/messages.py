@@ -252,7 +252,8 @@ def decode_request(api: Api, version: int, body: memoryview) -> Any:
     try:
         return MESSAGES[api.key][0].decode(body, version=version)
     except Exception as error:
-        # The library's readers raise whatever the bytes provoke: struct.error, IndexError, UnicodeDecodeError, ...
+        # The library's readers raise any of several errors for invalid bytes: struct.error, IndexError,
+        # UnicodeDecodeError, ...
         message = f"{api.name} {version} cannot be decoded: {type(error).__name__}"
         raise UndecodableError(message) from error
 

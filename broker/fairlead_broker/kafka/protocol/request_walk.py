@@ -21,8 +21,8 @@ DATA_ELEMENTS_MAX: Final = 20_000
 TAGGED_FIELDS_MAX: Final = 100
 """Maximum number of tagged fields in a structure. Kafka's definitions have at most three."""
 TAGGED_BYTES_MAX: Final = 64 << 20
-"""Maximum number of bytes that the library copies because of tagged fields: for each structure that has some, it copies
-the rest of the request. Clients send no tagged fields in long arrays."""
+"""Maximum number of bytes that the library copies because of tagged fields: for each structure with tagged fields, the
+library copies the rest of the request. Clients send no tagged fields in long arrays."""
 VERSION_MAX: Final = 2**15 - 1
 
 _FIXED_BYTES: Final = {

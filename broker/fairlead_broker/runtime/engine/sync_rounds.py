@@ -51,7 +51,7 @@ class Syncing:
     __slots__ = ("_executor", "_pool", "_volume")
 
     def __init__(self, threads: int, volume: Volume) -> None:
-        # The thread of the pool waits for the threads of the executor, so it cannot belong to the executor.
+        # A thread of the pool waits for the executor's threads, so the waiting thread cannot belong to the executor.
         self._pool = DiskPool("sync rounds", 1)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="sync")
         self._volume = volume
@@ -152,7 +152,7 @@ class SyncRounds:
             self._wake.set()
 
     def claim(self) -> bool:
-        """Return whether a partition may sync its log outside the rounds, because no round is running or due.
+        """Return whether a partition may sync its log outside the rounds: only while no round is running or due.
 
         If the result is true, the caller must call `release` afterwards.
         """
@@ -317,7 +317,7 @@ class ReplicaSync:
     def appended(self, nbytes: int, records: int, *, counts_synced: bool) -> None:
         """Mark appended bytes for the sync rounds.
 
-        The bytes are due at once if only synced bytes count or if `flush.messages` is reached.
+        The bytes are due at once with `durability=synced`, or when `flush.messages` is reached.
         """
         self._unsynced_records += records
         if counts_synced or self._unsynced_records >= self._flush_messages:

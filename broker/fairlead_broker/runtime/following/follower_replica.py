@@ -61,7 +61,7 @@ class AppendCopies:
     end_offset: Offset
     """End of the log at the time of the fetch."""
     removed: Offset | None = None
-    """The leader's `removed`, to which the replica lowers its own offset first; None if it keeps its own."""
+    """The leader's `removed`, to which the replica lowers its own `removed` before the append; None if unchanged."""
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
@@ -218,8 +218,8 @@ class FollowerReplica:
             case SkipTo(offset, lost_epochs):
                 self.log.skip_to(offset, lost_epochs)
             case MoveLogStart(offset):
-                # The new log start applies to readers at once. Once the log starts of all partitions in the answer have
-                # moved, they are made durable together, and the files are removed.
+                # The new log start applies to readers at once. After the log start of every partition in the answer has
+                # moved, the new log starts are made durable together, and the files are removed.
                 self.log.move_log_start(min(offset, self.log.checkpoint_high_watermark))
 
     def done(self, work: DiskWork, error: LogError | None) -> list[DiskWork]:
@@ -338,7 +338,7 @@ class FollowerReplica:
 
 
 def _cut_to(end_offset: Offset, result: ReplicaFetchResult) -> Offset | None:
-    """Return the base offset of an answer's first batch if the log ends behind it; None for other and bad batches."""
+    """Return the base offset of an answer's first batch if below the log's end; None for other and bad batches."""
     data = result.data[0] if result.data else memoryview(b"")
     if int.from_bytes(data[:8], "little") >= end_offset:
         return None

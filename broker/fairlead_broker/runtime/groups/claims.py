@@ -86,7 +86,7 @@ class GroupClaims:
         return self._is_running() and self._claimant(group) == self._incarnation.broker
 
     async def _look(self, group: str) -> tuple[Holder | None, Holder | None]:
-        """Return the stored holder of a claim, and the same holder if its claim is valid, otherwise None."""
+        """Return a claim's stored holder, and its valid holder, which is the same broker or None."""
         found = await self._store.holder(group)
         holder = None if found is None else await self._counting(found)
         if holder is not None and holder.broker != self._incarnation.broker:

@@ -76,8 +76,8 @@ class ClassicMembers:
     def check_commit(self, member_id: str | None, generation: int, principal: str | None = None) -> None:
         """Check that a commit comes from a member of the current generation.
 
-        Raises `member_not_found`, or `stale_member_epoch` with the name of Kafka's error as the datum `classic`. Raises
-        `group_not_empty` for a commit of a program that is not a member.
+        Raises `member_not_found`, or `stale_member_epoch`, whose datum `classic` is the name of Kafka's error. Raises
+        `group_not_empty` for a commit by a program that is not a member.
         """
         del principal
         if member_id is None:

@@ -236,9 +236,10 @@ class CoordinatedGroup:
     async def commit(self, admit: Callable[[], Entries], *, gives_way: bool = False) -> None:
         """Write offsets, merged with other waiting commits; return once the offsets are stored.
 
-        `admit` returns the entries. `admit` is called now and again when the offsets are written, because the caller
-        may have lost its partitions by then. An exception that `admit` raises propagates to the caller. `gives_way`:
-        other commits in the same transaction take precedence, because `admit` considers only the stored offsets.
+        `admit` returns the entries. `admit` is called at once, and again when the offsets are written, because the
+        caller may have lost its partitions by then. An exception that `admit` raises propagates to the caller.
+        `gives_way`: other commits in the same transaction take precedence, because `admit` considers only the stored
+        offsets.
         """
         self._check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -248,7 +249,8 @@ class CoordinatedGroup:
         """Write offsets and the commit of transactions together; return once both are stored (rule 7.5).
 
         A commit whose transactions are all committed already is answered without `admit` and without a write, so that a
-        repeated request gets the answer of the first request. `entries_max`: maximum number of entries of `admit`.
+        repeated request gets the answer of the first request. `entries_max`: maximum number of entries that `admit` may
+        return.
         """
         self._check()
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -455,8 +457,8 @@ class CoordinatedGroup:
     async def _write_decisions(self, joint: Sequence[tuple[QueuedCommit, JointDecision]]) -> None:
         """Write the commits of transactions with their offsets in one transaction of the store (rule 7.5).
 
-        The transactions are read first: after a write with an unknown outcome this broker has claimed the group again,
-        so the earlier write can no longer succeed, and the read shows whether it has.
+        The transactions are read first: after a write with an unknown outcome, this broker has claimed the group again,
+        so the earlier write can no longer succeed, and the read shows whether it did.
         """
         shared = self._shared
         try:
@@ -567,8 +569,8 @@ class CoordinatedGroup:
         if self.usable and deadline is not None and deadline > self._shared.clock.monotonic():
             self._set_timer()
         elif self._doubted and self._shared.incarnation.confirms(self.claim.broker_epoch):
-            # While the lease was in doubt, no heartbeat could be processed. After such a time, the group is loaded
-            # again, which restarts all sessions with their full timeouts.
+            # While the lease was in doubt, no heartbeat could be processed. The group is therefore loaded again, which
+            # restarts all sessions with their full timeouts.
             self.let_go(group_refusals.restarted(self.name))
         else:
             self.wake()

@@ -26,7 +26,7 @@ class JointWrite:
     changes: list[
         tuple[QueuedCommit, JointDecision, dict[ProducerId, tuple[Standing, TransactionRecord]]]
     ] = field(default_factory=list)
-    """Commits with their decisions, and the records that were read with the records to write."""
+    """Commits with their decisions, and for each producer the record that was read and the record to write."""
     entries: dict[tuple[TopicId, int], OffsetEntry | None] = field(default_factory=dict)
 
     @classmethod

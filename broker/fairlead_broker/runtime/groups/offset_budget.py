@@ -17,8 +17,8 @@ from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import BrokerState
 
 CLUSTER_TRANSACTIONS_PER_SECOND: Final = 480.0
-"""Maximum number of transactions per second for all brokers together. All writes of groups together stay below 500 per
-second."""
+"""Maximum number of transactions per second for all brokers together. Together, all writes of groups must stay below
+500 per second."""
 BURST_SECONDS: Final = 0.1
 """Number of seconds for which unused transactions may accumulate. All accumulated transactions may be used at once."""
 TIMER_SECONDS_MIN: Final = 0.001

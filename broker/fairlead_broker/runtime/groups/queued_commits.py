@@ -20,7 +20,7 @@ MERGED_PARTITIONS_MAX: Final = 4096
 """Maximum number of offsets in one transaction of the store: 64 records if the partitions are adjacent, which is a
 small load for the store."""
 DECISIONS_MAX: Final = 60
-"""Maximum number of decided transactions in one write of several commits, each of which needs a compare and a put in
+"""Maximum number of decided transactions in one write of several commits; each transaction needs a compare and a put in
 addition to the records of offsets."""
 ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to write a decision. Each failed attempt means that another call changed the

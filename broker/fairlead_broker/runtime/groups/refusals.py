@@ -75,7 +75,7 @@ def restarted(group: str, *, maybe: bool = False) -> ProblemError:
 
 
 def transaction_changed(group: str) -> ProblemError:
-    """Return the problem for a transaction that other calls changed in every attempt to commit it with offsets."""
+    """Return the problem for a transaction that other calls changed during every attempt to commit it with offsets."""
     return ProblemError(
         "coordination_unavailable",
         f"other calls changed the transaction during each attempt to commit it with offsets of group {group}",

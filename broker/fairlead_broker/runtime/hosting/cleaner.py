@@ -39,7 +39,7 @@ Replica: TypeAlias = LeaderReplica | FollowerReplica
 IDLE_SECONDS_MAX: Final = 300.0
 """Number of seconds without a round after which the child process is ended to free its memory."""
 FREE_BYTES_MIN: Final = 1 << 30
-"""Free bytes that rounds leave on the volume, in addition to the size of one group of segments per round."""
+"""Free bytes that rounds must leave on the volume, in addition to the size of one group of segments per round."""
 REMOVAL_SECONDS: Final = 600.0
 """Number of seconds between two rounds of the same partition that only remove expired tombstones: the tombstones may
 have to stay for a follower that is away.
@@ -74,7 +74,7 @@ class _Chosen:
     partition: Replica
     planned: PlannedRound
     records: tuple[int, int] = (0, 0)
-    """Number of records that the round has kept and dropped."""
+    """Numbers of records that the round kept and dropped."""
 
 
 class Cleaner:

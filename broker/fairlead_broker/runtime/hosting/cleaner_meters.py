@@ -8,7 +8,7 @@ from typing import Final
 from fairlead_broker.telemetry import Telemetry
 
 OUTCOMES: Final = ("done", "abandoned", "damaged", "failed", "no_space")
-"""Ends of a round: all groups replaced, a log that changed during the round, a damaged segment, a failed disk or
+"""Outcomes of a round: all groups replaced, a log that changed during the round, a damaged segment, a failed disk or
 process, or too little free space."""
 
 
@@ -53,16 +53,16 @@ class CleanerMeters:
         self._oldest.set(oldest_dirty_seconds)
 
     def mapped(self, used_ratio: float) -> None:
-        """Record the share of the map of keys that the last round has used."""
+        """Record the fraction of the map of keys that was used in the last round."""
         self._map_used.set(used_ratio)
 
     def progressed(self, read_bytes: int, written_bytes: int) -> None:
-        """Count bytes that a round has read and written."""
+        """Count bytes that a round read and wrote."""
         self._read.inc(read_bytes)
         self._written.inc(written_bytes)
 
     def waited(self, seconds: float) -> None:
-        """Count the time that a round has waited for permission to continue."""
+        """Count the time that a round waited for permission to continue."""
         self._waiting.inc(seconds)
 
     def cleaned(self, kept: int, dropped: int) -> None:

@@ -144,8 +144,8 @@ class DamageRepair:
         if found is None:
             return False
         if self._left.get(key) == found.mod_revision:
-            # The broker is already removed, but the truncation failed on a full disk. The replica has had no role since
-            # the truncation failed, and the leader does not count its reports.
+            # The broker is already removed from the isr, but the truncation failed on a full disk. The replica has had
+            # no role since the truncation failed, and the leader does not count its reports.
             return True
         successor = taken_out(found.value, self._incarnation.broker, self._directory)
         if successor is None:

@@ -502,7 +502,7 @@ class Replicas:
         if hosted.log.config != wish.view.config:
             # No disk work uses the log, so the call does not block.
             hosted.log.update_config(wish.view.config)
-        # A log that is not trusted gets a role only if no other replica has its records, which makes it the best copy.
+        # A log that is not trusted gets a role only if no other replica has its records: the log is then the best copy.
         hosted.distrusted = False
         self._refused.accept(wish.key)
         record, log = wish.record.value, hosted.log

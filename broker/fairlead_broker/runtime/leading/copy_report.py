@@ -14,17 +14,17 @@ class CopyReport:
 
     source_high_watermark: Offset | None = None
     answered_at: float | None = None
-    """Monotonic time of the last answer of the source in seconds."""
+    """Monotonic time, in seconds, of the last answer from the source."""
     first_answered_at: float | None = None
     caught_up_at: float | None = None
-    """Monotonic time of the last answer after which the mirror had every record of the source, in seconds."""
+    """Monotonic time, in seconds, of the last answer after which the mirror had every record of the source."""
     fault: str | None = None
     problem: str | None = None
     skipped: int = 0
     truncated: int = 0
 
     def answered(self, source_high_watermark: Offset, now: float) -> None:
-        """Record an answer of the source."""
+        """Record an answer from the source."""
         self.source_high_watermark, self.answered_at, self.problem = source_high_watermark, now, None
         if self.first_answered_at is None:
             self.first_answered_at = now

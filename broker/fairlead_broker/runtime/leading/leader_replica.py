@@ -350,7 +350,7 @@ class LeaderReplica:
             self.sync.appended(nbytes, records, counts_synced=self._counts_synced)
 
     def copied(self, batches: int, nbytes: int) -> None:
-        """Take over the log's new end after batches of another cluster were appended to it.
+        """Take over the new end of the log after batches from another cluster were appended.
 
         A mirror has no other appends, so the log has not changed since.
         """
@@ -434,7 +434,8 @@ class LeaderReplica:
         if self._order.has_open and self.mirror is None:
             self._shared.looks.took_leadership(self)
         if self._leader.begins_with_batch:
-            # Batches that producers send from now on follow in the same write.
+            # The batch that begins the epoch is written first; batches that producers send from now on join the same
+            # write.
             self._queue.appendleft(pending_beginning(self._beginning()))
             self._work.set()
         self.leadership.synced(self.log.synced_offset)
@@ -539,7 +540,7 @@ class LeaderReplica:
             raise refusals.offset_expired(topic, index, offset, self.log_start_offset)
 
     def check_copy(self, offset: Offset, last_epoch: LeaderEpoch | None) -> None:
-        """Raise `log_truncated` unless a copy that ends at an offset, with this last leader epoch, is a prefix.
+        """Raise `log_truncated` unless a copy with this end offset and last leader epoch is a prefix of the log.
 
         The problem names the last leader epoch that both logs may have, and the end of its records in this log.
         """

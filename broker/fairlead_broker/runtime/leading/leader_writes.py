@@ -146,7 +146,7 @@ class LeaderWrites:
         self._answer(batch, WriteOutcome.STORED, revision)
 
     def _refused(self, refused: _Write, standing: KeyValue | None) -> None:
-        """Pass the stored partition record to the leadership before the refusal of a write.
+        """Refuse a write, after passing a newer stored partition record to the leadership.
 
         The stored record may come from an earlier write whose answer was lost.
         """

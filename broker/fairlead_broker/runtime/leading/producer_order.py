@@ -2,8 +2,9 @@
 
 queue ──▶ admit ──▶ [state machine] ──▶ group, held for others, answered as a repeat, or refused
 
-A `LeaderReplica` owns the `ProducerOrder` of its partition, which only its task calls. The state machine of `producers`
-decides, the partition appends, and the shell passes the outcome of the append back to the state machine.
+A `LeaderReplica` owns the `ProducerOrder` of its partition; only the partition's task calls the `ProducerOrder`. The
+state machine of `producers` decides, the partition appends, and the shell passes the outcome of the append back to the
+state machine.
 
 A batch in the queue is a `PendingAppend`, and the call that sent the batch is a `PendingProduce` with one future and
 one timer for all partitions. The partition settles each batch, and the last settled batch wakes the call. A task or a
@@ -286,7 +287,7 @@ class ProducerOrder:
         self._wake = wake
         self._end_offset = end_offset
         self._group: list[PendingAppend] = []
-        """Batches of the next group. The answer to an append may already order markers for the next group."""
+        """Batches of the next group. Answering an append may already queue markers for the next group."""
         self._followers: list[tuple[PendingAppend, PendingAppend]] = []
         self._repeats: list[PendingAppend] = []
         self._high_watermark = Offset(0)

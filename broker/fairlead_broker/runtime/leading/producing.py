@@ -1,7 +1,7 @@
 """Produce calls: validate the batches, queue them at the partitions, and wait until all batches have outcomes.
 
 A refusal before a batch is queued is definite: no record of the refused batch is stored. Batches of one call succeed
-and fail independently. The bytes of the batches that wait to be appended are limited, over all partitions.
+and fail independently. The bytes of batches that wait to be appended are limited across all partitions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ByteBudget:
         return len(self._waiting)
 
     async def wait_for_room(self, nbytes: int) -> None:
-        """Return once there is room for bytes, which the caller then takes before another await."""
+        """Return once there is room for a number of bytes; the caller must take the bytes before its next await."""
         while not self.has_room(nbytes):
             returned = asyncio.get_running_loop().create_future()
             self._waiting.append(returned)

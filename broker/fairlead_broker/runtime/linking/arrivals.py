@@ -1,4 +1,4 @@
-"""Checks of batches from a source, which are hostile until they are checked (rule L12)."""
+"""Checks of batches from a source; until a batch is checked, it must be treated as hostile (rule L12)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckedBatches:
     last_epoch: LeaderEpoch
 
     def arrived(self, log_start: Offset) -> Arrived:
-        """Return the answer for the decision about the next step."""
+        """Return the answer in the form from which `links.copying` decides the next step."""
         return Arrived(self.first_offset, self.last_epoch, log_start)
 
 

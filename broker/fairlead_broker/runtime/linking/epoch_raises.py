@@ -34,9 +34,9 @@ class EpochRaises:
         self._incarnation = incarnation
 
     async def write(self, wanted: Mapping[TopicIdPartition, LeaderEpoch]) -> None:
-        """Write records of partitions that this broker leads in a lower epoch; return when the mirror shows them.
+        """Write the records of partitions that this broker leads in a lower epoch; return once the mirror shows them.
 
-        A record that another broker has changed at the same time stays as it is. Raises `CoordinationError`.
+        A record that another broker has changed at the same time is left unchanged. Raises `CoordinationError`.
         """
         keys = list(wanted)
         for start in range(0, len(keys), PARTITIONS_MAX):

@@ -57,7 +57,7 @@ class GroupCopies:
     async def copy(self, link: str) -> None:
         """Copy the offsets of a link's groups once.
 
-        Raises `SourceUnreachable`, and the `ProblemError` of the source or of `link_source_changed`.
+        Raises `SourceUnreachable`, and a `ProblemError` for a refusal by the source or for `link_source_changed`.
         """
         record = self._admin.required(link).value
         if not record.groups.include:
@@ -122,7 +122,7 @@ class GroupCopies:
         self._count(link, len(stored))
 
     async def _commit(self, group: str, request: CommitRequest) -> CommitAnswer:
-        """Commit offsets at the coordinator of a group, as a program that is no member."""
+        """Commit offsets at the coordinator of a group, as a program that is not a member."""
         coordinator = await self._groups.coordinator_elsewhere(group)
         if coordinator is None:
             return await self._groups.commit(group, request)

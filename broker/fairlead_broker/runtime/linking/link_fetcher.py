@@ -3,7 +3,7 @@
     poll ──▶ answer ──▶ checks ──▶ `links.copying` decides ──▶ append, raise, cut, skip or stop ──▶ next poll
 
 An instance runs until its link has no mirror here. It fetches only partitions whose answers are processed, so at most
-one answer of each leader of the source is in memory.
+one answer from each leader of the source is in memory.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class CopyParts:
     clock: Clock
     decompressed_bytes_max: int
     count: Callable[[str, str, str, int], None]
-    """Function that counts fetched bytes, or skipped or truncated records, by what, link and topic."""
+    """Function that counts fetched bytes, skipped records or truncated records, by kind, link and topic."""
     log: Log
 
 
@@ -110,7 +110,7 @@ class LinkFetcher:
     ) -> None:
         """`link` returns the current record, and `mirrors` the mirrors to fetch now.
 
-        `share` returns this broker's share of the link's maximum of bytes a second.
+        `share` returns this broker's share of the link's maximum number of bytes per second.
         """
         self._name = name
         self._link = link
@@ -186,7 +186,7 @@ class LinkFetcher:
     async def _failure_of(self, fetching: Coroutine[Any, Any, bool], address: str) -> Exception | None:
         """Return the error with which a fetch failed; None if it succeeded.
 
-        A source may send anything, and no answer may end the broker.
+        A source may send anything, so no answer must be able to stop the broker.
         """
         try:
             with contained(self._log, "fetch of mirrors", address):
@@ -247,7 +247,7 @@ class LinkFetcher:
         return is_outdated
 
     def _is_copied(self, mirror: LeaderReplica) -> bool:
-        """Return whether an answer may still change a mirror, which may have changed during the poll."""
+        """Return whether an answer still applies to a mirror, because the mirror may have changed during the poll."""
         link = self._link()
         return (
             link is not None
@@ -371,7 +371,7 @@ class LinkFetcher:
 
 
 def _request(mirrors: Sequence[LeaderReplica]) -> FetchRequest:
-    """Return a fetch that begins with the partitions of the smallest lag, so that their lag stays small."""
+    """Return a fetch that begins with the partitions with the smallest lag, so that their lag stays small."""
     return FetchRequest(
         max_wait_ms=WAIT_MS,
         max_bytes=ANSWER_BYTES_MAX,
@@ -395,7 +395,7 @@ def _behind(mirror: LeaderReplica) -> int:
 
 
 def _answer_in(problem: ProblemError) -> SourceAnswer | None:
-    """Return what a refusal says about the log of the source; None for a refusal that another fetch may not get."""
+    """Return what a refusal says about the source's log; None if the refusal says nothing about the log."""
     with suppress(KeyError, TypeError, ValueError):
         if problem.code == "log_truncated":
             return Truncated(

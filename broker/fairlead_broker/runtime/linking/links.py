@@ -1,4 +1,4 @@
-"""Calls about links and hand-overs: what operators and other clusters ask the controller.
+"""Calls about links and hand-overs: requests from operators and other clusters to the controller.
 
 The controller knows the topics of each source, and asks the leaders of mirrors for their progress.
 """
@@ -90,7 +90,7 @@ class Links:
         return [each for each in await self.topics(link) if each.topic in names]
 
     async def take_back(self, link: str, request: TakeBackRequest) -> list[LinkTopic]:
-        """Give up hand-overs; return the mirrors. Raises the problems of `LinkAdmin.take_back`."""
+        """Abandon hand-overs; return the mirrors. Raises the problems of `LinkAdmin.take_back`."""
         names = await self._admin.take_back(link, request.topics)
         return [each for each in await self.topics(link) if each.topic in names]
 
@@ -121,9 +121,10 @@ class Links:
         return sorted(topics, key=lambda each: each.topic)
 
     async def hand_over(self, topic: str, request: HandOverRequest) -> HandOverAnswer:
-        """Refuse records of a topic in favour of another cluster; return the ends of its partitions (rule L18).
+        """Refuse further records for a topic in favour of another cluster; return the partitions' ends (rule L18).
 
-        The call waits a short time until no append can move an end. Raises the problems of `LinkAdmin.hand_over`.
+        The call waits, for a short time at most, until no append can move an end. Raises the problems of
+        `LinkAdmin.hand_over`.
         """
         await self._admin.hand_over(topic, request)
         record = self._metadata.topics[topic].value
@@ -146,7 +147,7 @@ class Links:
             await asyncio.sleep(DRAIN_LOOK_SECONDS)  # noqa: TID251 - leaders of other brokers announce no drained partition
 
     async def take_topic_back(self, topic: str) -> None:
-        """Accept records of a topic again. Raises `not_handed_over` and `topic_not_found`."""
+        """Accept records for a topic again. Raises `not_handed_over` and `topic_not_found`."""
         await self._admin.take_topic_back(topic)
 
     async def ends(self, keys: Sequence[TopicIdPartition]) -> Mapping[TopicIdPartition, CopiedTo]:
@@ -256,6 +257,6 @@ def _progress(found: PositionFound) -> MirrorPartition:
 
 
 def _greatest(values: Sequence[N | None]) -> N | None:
-    """Return the greatest number; None if a number is unknown."""
+    """Return the greatest number; None if any number is unknown."""
     known = [each for each in values if each is not None]
     return max(known) if known and len(known) == len(values) else None

@@ -1,4 +1,4 @@
-"""Fetchers of the links of which this broker leads mirrors: a fetcher is started when a link has mirrors to fetch."""
+"""Fetchers of the links whose mirrors this broker leads: a fetcher is started when a link has mirrors to fetch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fairlead_broker.runtime.linking.link_fetcher import CopyParts, LinkFetcher
 from fairlead_broker.runtime.linking.link_meters import LinkMeters
 
 TICK_SECONDS: Final = 1.0
-"""Seconds between two searches for mirrors without a fetcher. A role begins after the mirror shows its record."""
+"""Seconds between two searches for mirrors without a fetcher. A leader's role begins only after this broker's mirror
+shows the partition record."""
 
 
 class MirrorFetching:

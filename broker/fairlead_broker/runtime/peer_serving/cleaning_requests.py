@@ -14,7 +14,7 @@ from fairlead_api.bodies.cleaning import CleaningRound
 from fairlead_api.identifiers import Offset, TopicIdPartition
 
 REQUEST_SECONDS_MAX: Final = 600.0
-"""Number of seconds after which a request ends that no round has been able to carry out, for example because the
+"""Number of seconds after which an unfulfilled request ends: no round could carry it out, for example because the
 records are younger than `min.compaction.lag.ms`.
 """
 

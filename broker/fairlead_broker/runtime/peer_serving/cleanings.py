@@ -1,4 +1,4 @@
-"""Cleaning of a partition's replicas: the leader reports and requests it.
+"""Cleaning of a partition's replicas: the leader reports the cleaning and requests rounds.
 
 Each replica cleans its own log, so the leader calls every replica. Operators' calls use `of`, and calls from leaders
 use `own`.

@@ -16,7 +16,7 @@ from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 
 @dataclass(frozen=True, slots=True)
 class Voters:
-    """Reports the voters of the partitions that this broker leads, and asks other leaders for the voters of theirs."""
+    """Reports the voters of partitions that this broker leads, and asks other leaders for their partitions' voters."""
 
     find: Callable[[TopicId, PartitionIndex], LeaderReplica]
     peers: Peers

@@ -88,9 +88,9 @@ class DecisionWrites:
     async def change(self, producer_id: ProducerId, change: Change[A]) -> A:
         """Apply a change function to a producer's record, and return the function's answer for the written record.
 
-        The function may be called several times. A `ProblemError` of the function is raised if the record was read
-        after the call began. Raises `coordination_unavailable` if the store does not answer in time, and `internal` for
-        a record that cannot be read.
+        The function may be called several times. A `ProblemError` that the function raises propagates only if the
+        record was read after the call began. Raises `coordination_unavailable` if the store does not answer in time,
+        and `internal` for a record that cannot be read.
         """
         pending = _Pending(producer_id, change, self._clock.monotonic() + SECONDS_MAX)
         self._queue.append(pending)

@@ -107,7 +107,7 @@ class TransactionEnds:
         return self._confirmed.get(producer_id, set())
 
     def written(self, producer_id: ProducerId, record: TransactionRecord) -> None:
-        """Report the unfinished commits of a record, which was written or read, to the leaders."""
+        """Report the unfinished commits of a record that was just written or read to the leaders."""
         now = self._clock.monotonic()
         listed = {
             (commit.epoch, topic_id, partition)
@@ -227,6 +227,6 @@ class TransactionEnds:
 
 
 async def _attempt(clean: Callable[[ProducerId], Awaitable[None]], producer_id: ProducerId) -> None:
-    # A failed attempt is repeated later.
+    # A failed attempt is retried later.
     with suppress(ProblemError):
         await clean(producer_id)

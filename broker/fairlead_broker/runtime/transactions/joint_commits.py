@@ -64,7 +64,7 @@ class JointCommits:
                     raise
                 except CoordinationError as error:
                     if isinstance(error, UnknownOutcome):
-                        # The next attempt reads the records, and answers a commit that was written as committed.
+                        # The next attempt reads the records; a commit that was written is then answered as committed.
                         side_effect = SideEffect.MAYBE
                     if self._clock.monotonic() + RETRY_SECONDS >= deadline:
                         raise ProblemError(

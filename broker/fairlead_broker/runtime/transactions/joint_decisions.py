@@ -23,8 +23,8 @@ class JointDecision:
         ProducerId,
         Callable[[TransactionRecord | None, TimestampUs], tuple[TransactionRecord | None, Decided]],
     ]
-    """Function of each producer that receives the stored record and returns the record to write, or None for a
-    transaction that is already committed, and the answer. The function raises the problem of a refusal."""
+    """Function of each producer that receives the stored record and returns two values: the record to write (None for a
+    transaction that is already committed) and the answer. The function raises the problem of a refusal."""
     written: Callable[[ProducerId, Standing], None]
     """Function that is called with each written record."""
     answers: dict[ProducerId, Decided] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class JointDecision:
     def records(
         self, standings: Mapping[ProducerId, Standing], now_us: TimestampUs
     ) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
-        """Return the stored records with the records to write, without transactions that are already committed.
+        """Return each stored record with its record to write, except for transactions that are already committed.
 
         Raises the first refusal.
         """

@@ -116,7 +116,7 @@ class TransactionLooks:
 
     @property
     def unstable_records(self) -> int:
-        """Number of records from the last stable offset to the high watermark, for the partition with most of them."""
+        """Number of records from the last stable offset to the high watermark, for the partition with the most."""
         return max((each.high_watermark - each.last_stable_offset for each in self._partitions), default=0)
 
     @property
@@ -139,7 +139,7 @@ class TransactionLooks:
         return 0.0
 
     def opened(self, producers: Iterable[ProducerId]) -> set[ProducerId]:
-        """Return those of some producers that have a transaction open in a partition led by this broker."""
+        """Return the given producers that have an open transaction in a partition led by this broker."""
         wanted = set(producers)
         return {
             producer_id

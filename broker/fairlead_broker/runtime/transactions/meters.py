@@ -67,7 +67,7 @@ class TransactionMeters:
         self._decided[outcome, reason].inc()
 
     def committed(self, seconds: float) -> None:
-        """Record the time from the request of a commit until its decision is written."""
+        """Record the time from the request for a commit until its decision is written."""
         self._commit_seconds.observe(seconds)
 
     def ended(self, seconds: float) -> None:

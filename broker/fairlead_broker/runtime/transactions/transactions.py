@@ -303,7 +303,7 @@ class Transactions:
             self.ends.written(producer_id, record)
 
     async def forget(self, producer_id: ProducerId) -> None:
-        """Delete the record of a producer together with its name, which aborts the open transaction.
+        """Delete the record of a producer together with its name; the deletion aborts the open transaction.
 
         Raises `transaction_not_found`, or `transaction_unfinished` for commits that partitions have not confirmed.
         """

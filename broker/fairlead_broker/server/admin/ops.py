@@ -53,7 +53,7 @@ class OpsApplication:
         self._guard = guard
         self._metrics_by_token = metrics_by_token
         self.gate: AccessGate | None = None
-        """Gate that decides about callers of metrics; None until the broker has read tokens and ACLs."""
+        """Gate that decides which callers may read metrics; None until the broker has read tokens and ACLs."""
         self._endpoints: dict[str, OpsEndpoint] = {
             "healthz": self.healthz,
             "readyz": self.readyz,

@@ -47,7 +47,7 @@ class DocsPageCalls:
         await call.answer(HTTPStatus.OK, [_content_type(HTML), policy, *_CACHED], self._page)
 
     async def docs_asset(self, call: Call) -> None:
-        """``GET /docs/{asset}``. Raises ProblemError route_not_found for the name of an unknown file."""
+        """``GET /docs/{asset}``. Raises ProblemError route_not_found for an unknown file name."""
         name = call.parameters["asset"]
         if name != STYLES_NAME:
             raise ProblemError("route_not_found", f"the page /docs has no file {shown(name)}")

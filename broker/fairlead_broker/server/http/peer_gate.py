@@ -28,7 +28,7 @@ from fairlead_broker.server.http.asgi import HeaderList
 from fairlead_broker.server.http.call import Call
 
 MIRROR_SECONDS_MAX: Final = 1.0
-"""Maximum seconds for which a call from an unknown peer waits until the mirror has the peer's registration."""
+"""Maximum time in seconds for which a call from an unknown peer waits until the mirror has the registration."""
 NUMBER_MAX: Final = 2**63 - 1
 REASONS_MAX: Final = 1000
 """Maximum number of refusals that are remembered so that each is logged only once."""

@@ -1,9 +1,9 @@
-"""Fetches from the leaders of partitions: one long poll of a client that covers this and other brokers.
+"""Fetches from the leaders of partitions: one client's long poll can cover this broker and other brokers.
 
-Callers: ``fetch`` and ``tail``. First, all leaders are concurrently asked for the records that they have. If there are
+Callers: ``fetch`` and ``tail``. First, all leaders are asked concurrently for the records that they have. If there are
 too few records, the long poll asks the other brokers to wait, but at most two seconds at a time: another broker does
 not notice that the client has disconnected, and would wait for the whole long poll. The wait ends when the first leader
-has records or when this broker stops; for the other leaders, their answers from before the wait are used.
+has records or when this broker stops; for the other leaders, the answers from before the wait are used.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def refused(wanted: PartitionFetchRequest, problem: ProblemError) -> FetchedPart
 
 
 class _FrameMeta(msgspec.Struct):
-    """Subset of a frame's metadata that decides about the wait of a long poll."""
+    """Subset of a frame's metadata that determines whether a long poll waits."""
 
     problem: dict[str, object] | None = None
     next_offset: int = 0

@@ -1,7 +1,7 @@
 """Produce calls with an NDJSON body of unlimited duration: each group of lines is stored and acknowledged immediately.
 
-Callers: ``produce`` and ``topic_produce``. A refused group does not delay other groups; the last line of the answer
-reports whether all lines were stored. When the limit of produce calls is reached, a stream waits.
+Callers: ``produce`` and ``topic_produce``. A group that is refused does not delay other groups; the last line of the
+answer reports whether all lines were stored. When the limit of produce calls is reached, a stream waits.
 """
 
 from __future__ import annotations

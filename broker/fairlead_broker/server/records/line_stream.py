@@ -1,4 +1,4 @@
-"""Grouping of lines in a body that a client sends for an unlimited time.
+"""Grouping of lines in a body of unlimited duration.
 
 Callers: ``line_produce``. A group ends when it is large enough or when no bytes arrive for 10 ms. A file is therefore
 stored in large batches, while a line that a person types is stored immediately.
@@ -77,8 +77,8 @@ class LineStream:
             if self._lines:
                 yield self._taken()
         finally:
-            # The lines are dropped here, because the end of the answer may have to wait for a client that does not
-            # read.
+            # The lines are dropped here, because sending the end of the answer may have to wait for a client that does
+            # not read.
             self._rest, self._lines = [], []
             if pending is not None:
                 pending.cancel()

@@ -45,7 +45,7 @@ from fairlead_broker.server.routing.forwarding import Forwarding, no_answer
 from fairlead_broker.server.routing.locate import Here, locate, refusal_by_id
 
 UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), LeaderEpoch(-1))
-"""Result of a batch with acks=0, whose offsets are unknown."""
+"""Result of a batch with acks=0; the offsets are unknown."""
 
 Outcome = AppendResult | ProblemError
 

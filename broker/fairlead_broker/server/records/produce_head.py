@@ -21,12 +21,12 @@ from fairlead_broker.runtime import KeyedRequest
 from fairlead_broker.server.http.call import BINARY_EVENT, Call
 
 REQUEST_DIGEST: Final = "fairlead-request-digest"
-"""Header of calls between brokers that contains a digest, which distinguishes requests with the same idempotency
+"""Header of calls between brokers that contains the digest; the digest distinguishes requests with the same idempotency
 key."""
 IN_THE_BATCH: Final = "none for a binary body, whose batch contains the producer"
 ON_LOOP_BYTES_MAX: Final = 128 << 10
-"""Maximum number of bytes of a body whose digest is computed on the event loop; 1 MiB would block the loop for a
-millisecond."""
+"""Maximum number of bytes for which the digest of a body is computed on the event loop; 1 MiB would block the loop for
+a millisecond."""
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
 _KEY: Final = Header.IDEMPOTENCY_KEY.lower().encode()

@@ -70,7 +70,7 @@ def _whole(records: pa.RecordBatch, partition: int) -> Share:
 
 
 Split = Callable[[TopicView, pa.RecordBatch], Callable[[], Sequence[Share]]]
-"""Function that chooses on the event loop how the records of a request are assigned to partitions of a topic. The
+"""Function that chooses, on the event loop, how the records of a request are assigned to partitions of a topic. The
 function returns the work of the assignment, which may run in a thread."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
 """The topic, the shares, and the outcome of each share."""

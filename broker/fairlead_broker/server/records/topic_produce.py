@@ -2,8 +2,8 @@
 
 Callers: ``application`` for the route named in ``endpoints``. Records with a key are assigned by Kafka's rule. All
 records without a key are written to one partition, which changes with each request, so that a small request becomes
-only one batch. If the request has an idempotency key, the partition is derived from this key, so that a retry reaches
-the same partition as the first attempt.
+only one batch. If the request has an idempotency key, the partition is derived from the idempotency key, so that a
+retry reaches the same partition as the first attempt.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class TopicProduceCalls:
         return partial(shares_of, records, topic.partition_count, rest)
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
-        """Refuse an idempotency key that another request has used, even if that request wrote to other partitions."""
+        """Refuse an idempotency key that another request has used, even if for other partitions."""
         digest = self._broker.digest_of_key(topic.topic_id, keyed.key)
         if digest is not None and digest != keyed.digest:
             raise idempotency_key_reused(topic.name, keyed.key)

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from prometheus_client import Counter
 
 LEADER_SECONDS_MAX: Final = 30.0
-"""Maximum seconds that a leader may take for a call without its own timeout; delete-records waits for followers."""
+"""Maximum number of seconds that a leader may take for a call without its own timeout; delete-records waits for
+followers."""
 JSON_BODY: Final = ("content-type", JSON)
 _NOT_PASSED_ON: Final = frozenset(
     {

@@ -20,7 +20,7 @@ from fairlead_broker.runtime.refusals import topic_id_not_found, topic_recreated
 from fairlead_broker.server.http.call import Call
 
 LEADERSHIP_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds for which a call waits for this broker to become leader; opening one log takes
+"""Maximum number of seconds for which a call waits for this broker to become the leader; opening one log takes
 milliseconds."""
 
 
@@ -33,7 +33,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Location of a partition that another broker leads, to which the call may be forwarded."""
+    """Location of a partition that another broker leads; the call may be forwarded to that broker."""
 
     broker: BrokerId
 
@@ -42,7 +42,7 @@ Location: TypeAlias = Here | Elsewhere
 
 
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
-    """Return the other broker that leads a partition, for fetches, which look up their own replicas at each poll.
+    """Return the other broker that leads a partition; for fetches, which look up their own replicas at each poll.
 
     The result is None if this broker leads the partition or the call must not be forwarded.
     """
@@ -55,7 +55,7 @@ def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) 
 def named_leader(broker: Broker, topic_id: TopicId, index: PartitionIndex) -> BrokerId | None:
     """Return the broker that the partition's record names as leader.
 
-    The named broker might not have become leader yet.
+    The named broker might not have become the leader yet.
     """
     record = broker.peer_side.mirror.metadata.partitions(topic_id).get(index)
     leader = record and record.value.leader
@@ -93,7 +93,7 @@ async def locate_path(call: Call, broker: Broker, topic: TopicView | None = None
     """Return the location of the leader of the partition in the path; `topic` avoids a second lookup of the topic.
 
     Raises the problems of `topic_of` and `locate`. Raises unknown_leader_epoch if the caller has seen a later leader
-    epoch than this broker, because the answer could be older than the state that the caller has seen.
+    epoch than this broker, because the answer could be older than what the caller has already seen.
     """
     topic = topic or topic_of(call, broker)
     found = await locate(call, broker, topic.topic_id, call.partition)
@@ -109,7 +109,7 @@ def check_epoch(replica: LeaderReplica, seen: LeaderEpoch | None) -> None:
 
 
 def refusal_by_id(call: Call, broker: Broker, operation: Operation, topic_id: TopicId) -> ProblemError | None:
-    """Return the problem for an operation on a topic that the request names by its id, or None if it is allowed.
+    """Return the problem for an operation on a topic that the request names by its id, or None if allowed.
 
     An unknown id and the id of a topic that the caller is not allowed to describe get the same problem (rule Z7).
     """

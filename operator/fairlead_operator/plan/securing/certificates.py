@@ -305,7 +305,7 @@ def etcd_names(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _advertised_hosts(cluster: Cluster) -> list[str]:
-    """Return the hosts that the Cluster advertises to clients: of its route, and of each broker."""
+    """Return the hosts that the Cluster advertises to clients: the hosts of its route and of each broker."""
     route = cluster.spec.listeners.data.route
     hosts = (*broker_hosts(cluster, {}).values(), *kafka_hosts(cluster, {}).values())
     return [*([] if route is None else [route.host]), *hosts]

@@ -1,8 +1,8 @@
-"""Changes of the cluster that Kafka's clients request, each as a call of the HTTP API.
+"""Changes to the cluster that Kafka's clients request, each made as a call of the HTTP API.
 
-A change has the access rules and the audit record of its HTTP call, and is made on the same broker: the controller
-carries the change out, and any other broker forwards the HTTP call to the controller. The families of administration
-calls use this module.
+A change has the access rules and the audit record of the corresponding HTTP call, and is made on the same broker: the
+controller carries out the change, and any other broker forwards the HTTP call to the controller. The families of
+administration calls use this module.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Change:
     names: Mapping[str, str]
     """Parameters in the path."""
     run: Callable[[], Awaitable[Changed]]
-    """Function that carries the change out on this broker."""
+    """Function that carries out the change on this broker."""
     body: Struct | None = None
     """Request as a body that msgspec can encode; None for a call without a body."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class Changes:
-    """Carries out changes on the broker that may make them."""
+    """Carries out changes on the broker that is allowed to make them."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -93,7 +93,7 @@ class Changes:
         return await self.make_here(call, change)
 
     async def make_here(self, call: KafkaCall, change: Change) -> HTTPStatus:
-        """Carry a change out on this broker; return the status of the HTTP call. Raises its problems."""
+        """Carry out a change on this broker; return the status of the HTTP call. Raises the call's problems."""
         route = _ROUTES[change.route]
         call.access.check(route.access, dict(change.names))
         try:

@@ -28,7 +28,7 @@ BROKER_ENDPOINTS: Final = 1
 NODES_SINCE: Final = 2
 """First version of DescribeQuorum that names the addresses of the voters."""
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Topic that Kafka's tools name in questions about the quorum of controllers."""
+"""Topic that Kafka's tools name in requests about the controller quorum."""
 
 
 class ClusterCalls:

@@ -1,4 +1,4 @@
-"""Entries of configurations with Kafka's numbers of sources and types."""
+"""Entries of configurations with Kafka's numbers for sources and types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCES: Final[Mapping[ConfigSource, int]] = {
     ConfigSource.CLUSTER: 3,
     ConfigSource.DEFAULT: DEFAULT_SOURCE,
 }
-"""Number of each source of a value that Kafka's clients see."""
+"""Number of each source from which a value can come, as Kafka's clients see it."""
 TYPES: Final[Mapping[ConfigType, int]] = {
     ConfigType.BOOLEAN: 1,
     ConfigType.STRING: 2,
@@ -28,7 +28,7 @@ LIST_KEYS: Final = frozenset({"cleanup.policy"})
 
 
 def type_of(name: str) -> int:
-    """Return the number of the type of a key."""
+    """Return Kafka's number for the type of a key."""
     return LIST_TYPE if name in LIST_KEYS else TYPES[KEYS[name].type]
 
 

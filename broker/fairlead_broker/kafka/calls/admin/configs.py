@@ -67,7 +67,7 @@ class _Resource:
     entries: Callable[[], Mapping[str, ConfigEntry]]
     """Function that returns the effective configuration."""
     change: Callable[[Patch], Change]
-    """Function that returns the change of a merge patch."""
+    """Function that returns the change that a merge patch makes."""
 
 
 class ConfigCalls:
@@ -139,7 +139,7 @@ class ConfigCalls:
     # -- changes
 
     async def alter_incrementally(self, call: KafkaCall) -> Reply:
-        """Set, reset and extend keys; keys that the request does not name stay as they are."""
+        """Set, reset and extend keys; keys that the request does not name are unchanged."""
         return await self._alter(call, IncrementalAlterConfigsResponse, _merged)
 
     async def replace(self, call: KafkaCall) -> Reply:

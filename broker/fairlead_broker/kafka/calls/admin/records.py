@@ -24,7 +24,7 @@ NO_EPOCH: Final = -1
 
 
 class RecordCalls:
-    """Calls of administration that leaders answer."""
+    """Administration calls that leaders answer."""
 
     def __init__(self, broker: Broker, changes: Changes) -> None:
         self._broker = broker
