@@ -1,6 +1,6 @@
 """Setup of garbage collection and memory reuse in a Python process of Spark, once for each process.
 
-The source and the sink call this module when they plan, run tasks and commit, which Spark does in separate processes.
+The source and the sink call this module when they plan, run tasks and commit; Spark does this in separate processes.
 The module must not depend on what these processes do.
 """
 
@@ -20,7 +20,7 @@ but must repeat the setup for the modules that it loads."""
 def spare_collector() -> None:
     """Exclude all loaded objects from garbage collection; at most once per process.
 
-    Spark runs the garbage collector after each planning, commit and task, which takes 14 to 20 milliseconds if it scans
+    Spark runs the garbage collector after each planning, commit and task; a run takes 14 to 20 milliseconds if it scans
     all loaded objects.
     """
     if _is_first("collector"):

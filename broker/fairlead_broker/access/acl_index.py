@@ -29,7 +29,7 @@ class Effect(StrEnum):
 # again, and the unchanged ACLs keep their cached values.
 @dataclass(frozen=True, kw_only=True)
 class Acl:
-    """Rule that allows or denies operations for principals that match a pattern, on names that match another."""
+    """Rule that allows or denies operations to principals that match a pattern, on names that match another pattern."""
 
     effect: Effect
     principal: str

@@ -194,7 +194,7 @@ class CleanedBatches:
         return NO_HORIZON in (horizon_us, pending.horizon_us) or horizon_us == pending.horizon_us
 
     def _may_stay(self, batch: WindowBatch, part: _Part, horizon_us: int) -> bool:
-        """Return whether a large batch is stored unchanged, because all its records stay and its horizon is right."""
+        """Return whether a large batch is stored unchanged, because all its records stay and its horizon is correct."""
         header = batch.header
         return (
             header.total_bytes >= VERBATIM_BYTES

@@ -1,7 +1,7 @@
 """Facts about a partition that a round needs, and the fate of each stored batch: kept unchanged, dropped, or filtered.
 
-`kept_rows` decides about the records of batches that are filtered. The facts are taken from the log and its producer
-state before the round begins, since a round reads only the cleanable part of the log.
+`kept_rows` decides which records of filtered batches stay. The facts are taken from the log and its producer state
+before the round begins, since a round reads only the cleanable part of the log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead_api.batch.header import BatchHeader
 
 VERBATIM_BYTES: Final = 256 << 10
-"""Size of a batch in bytes from which it is kept unchanged if all its records stay: merging gains nothing."""
+"""Size in bytes from which a batch is kept unchanged if all its records stay, because merging would gain nothing."""
 
 
 class Fate(Enum):
@@ -87,7 +87,7 @@ class Fates:
         )
 
     def of(self, header: BatchHeader, batch: memoryview) -> Fate:
-        """Return the fate of a batch whose checksums are right. Raises `malformed_batch`."""
+        """Return the fate of a batch whose checksums are correct. Raises `malformed_batch`."""
         facts = self._facts
         if header.base_offset >= self._until:
             return Fate.VERBATIM

@@ -1,6 +1,6 @@
 """The map of a round: for each key of the cleanable range, the offset of its newest record.
 
-A slot has the two halves of the key's hash and the offset, 24 bytes. The map is a hash table with open addressing,
+A slot contains the two halves of the key's hash and the offset: 24 bytes. The map is a hash table with open addressing,
 filled to at most three quarters, whose operations work on whole columns. Keys themselves are not stored: two keys with
 equal hashes of 128 bits count as one key.
 """

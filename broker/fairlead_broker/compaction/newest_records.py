@@ -28,7 +28,7 @@ class NewestRecords:
     __slots__ = ("_hashes", "_map", "_map_from", "_offsets")
 
     def __init__(self, key_map: KeyMap, hashes: KeyHashes, map_from: int) -> None:
-        """`map_from`: batches that end at or below this offset are not in the map, all others are."""
+        """`map_from`: batches that end at or below this offset are not in the map; all other batches are."""
         self._map = key_map
         self._hashes = hashes
         self._map_from = map_from
@@ -42,7 +42,7 @@ class NewestRecords:
         return first < len(self._offsets) and int(self._offsets[first]) < header.next_offset
 
     def of(self, window: Window) -> NDArray[np.bool_]:
-        """Return which records of a window are the newest of their keys; records without a key never are."""
+        """Return which records of a window are the newest of their keys; a record without a key is never the newest."""
         offsets = window.offsets
         stays = np.zeros(len(offsets), np.bool_)
         unmapped = sum(batch.rows for batch in window.batches if batch.header.next_offset <= self._map_from)

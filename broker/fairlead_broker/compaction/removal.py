@@ -18,7 +18,7 @@ class Copying(Enum):
     APPEND = auto()
     """The batches are appended."""
     LOWER = auto()
-    """The follower first lowers its own `removed` to its leader's."""
+    """The follower first lowers its own `removed` to the leader's `removed`."""
     COPY_AGAIN = auto()
     """The follower drops its log and copies the leader's log from its start."""
 

@@ -131,7 +131,7 @@ class FailureWatch:
             )
 
     def _guards(self, broker: BrokerId, epoch: BrokerEpoch) -> tuple[Compare, ...]:
-        """Return the compares under which this broker may end another broker's lease; empty if it must not."""
+        """Return the compares under which this broker may end another broker's lease; empty if it may not."""
         keys, standing, own = self._metadata.keys, self._metadata.controller, self._membership()
         if standing is None or standing.value.broker not in (own.broker_id, broker):
             return ()

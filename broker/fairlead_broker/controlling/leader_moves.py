@@ -22,7 +22,7 @@ from fairlead_broker.registry.records import PartitionRecord
 AGAIN_SECONDS: Final = 1.0
 """Seconds between two requests to a leader, since a voter that is not near needs time to copy records."""
 AGAIN_SECONDS_MAX: Final = 60.0
-"""Maximum seconds before a move that ended with the same leader is retried; each move interrupts producers."""
+"""Maximum time in seconds before a move that ended with the same leader is retried; each move interrupts producers."""
 
 NearVoters: TypeAlias = Callable[
     [BrokerId, Sequence[PartitionKey]], Awaitable[Mapping[PartitionKey, frozenset[BrokerId]]]

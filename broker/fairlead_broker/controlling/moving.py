@@ -41,15 +41,15 @@ STEP_BYTES: Final = 512 << 10
 """Maximum size of one transaction in bytes, well below etcd's limit."""
 EARLIER: Final = BrokerEpoch(0)
 """Broker epoch that replaces all broker epochs in moved records. Broker epochs are revisions of a store, so the epochs
-of the old store have no meaning in the new store. The cluster has only one broker, whose every incarnation has all
-records.
+of the old store have no meaning in the new store. The cluster has only one broker, and every incarnation of this broker
+has all records.
 """
 
 Changes: TypeAlias = Mapping[str, bytes | None]
 
 
 class MovedRecord(Record, frozen=True, kw_only=True):
-    """Cluster and etcd of a move: the value of the keys `moved` in the old and `moving` in the new store."""
+    """Cluster and etcd of a move: the value of the key `moved` in the old store, and of `moving` in the new store."""
 
     cluster_id: str
     etcd: str

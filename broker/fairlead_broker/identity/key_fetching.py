@@ -1,7 +1,7 @@
 """Fetches an issuer's keys by https, by http from this machine, or from a file (rules A14, A17).
 
-`refreshing` calls this module. The size of an answer and the time for it are limited. Redirects are not followed, and
-no data from a client determines which address is called.
+`refreshing` calls this module. The size of an answer and the time allowed for the answer are limited. Redirects are not
+followed, and no data from a client determines which address is called.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Aborted transactions of one log: the index in memory, the files of closed segments, and reads without their batches.
+"""Aborted transactions of one log: the index in memory, the files of closed segments, and reads that omit them.
 
 `producer_snapshots` adds the transactions of the last segment while it replays batches, and saves them in its
 snapshots. A closed segment has a file `<base offset>.aborted`, which is written before the segment is closed and is
-synced with the segment. A closed segment without a file of aborted transactions has none. The files are read only when
+synced with the segment. A closed segment without such a file has no aborted transactions. The files are read only when
 committed records are first read, since most partitions have no reader of committed records. If an entry of a file is
 invalid, the file is written again from the markers in the segment. Layout: docs/reference/files.md.
 

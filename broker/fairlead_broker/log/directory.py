@@ -281,8 +281,8 @@ class LogDirectory:
     def keep_tail(self, key: TopicIdPartition, log: PartitionLog, offset: Offset) -> Path | None:
         """Write the batches of a log from an offset on to a file durably; return its path, or None if none exist.
 
-        Nothing deletes the file but an operator, since only this cluster has its records (rule L20). The call blocks.
-        Raises `LogError`.
+        Only an operator may delete the file, since only this cluster has the records in the file (rule L20). The call
+        blocks. Raises `LogError`.
         """
         end, at = log.end_offset, max(offset, log.log_start_offset)
         if at >= end:

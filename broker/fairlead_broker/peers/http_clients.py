@@ -43,7 +43,7 @@ def cancellable() -> Iterator[None]:
 def client_builder(
     name: str, *, connect_seconds_max: float, keep_alive: timedelta, stream_window_bytes: int
 ) -> pyreqwest.client.ClientBuilder:
-    """Return a builder of a client for HTTP/2, still without TLS material.
+    """Return a builder for an HTTP/2 client, without TLS material.
 
     `name`: user agent. `keep_alive`: interval and timeout of pings. Pings detect a broker whose machine has
     disappeared, even while a fetch is parked.

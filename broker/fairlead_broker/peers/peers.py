@@ -290,7 +290,7 @@ class Peers:
         return messages.decode(OpenAnswer, answer.body).open_at
 
     async def open_producers(self, broker: BrokerId, producer_ids: Sequence[ProducerId]) -> list[ProducerId]:
-        """Return those of some producers that have open transactions at a broker. Raises like `replica_fetch`."""
+        """Return the given producers that have open transactions at a broker. Raises like `replica_fetch`."""
         body = messages.encode(OpenProducersRequest(producer_ids=list(producer_ids)))
         answer = await self._post(broker, OPEN_PRODUCERS_PATH, body, SHORT_CALL_SECONDS_MAX)
         return messages.decode(OpenProducersAnswer, answer.body).producer_ids

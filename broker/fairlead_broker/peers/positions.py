@@ -42,9 +42,9 @@ class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     behind_seconds: float | None = None
     """Seconds since the mirror last had every record of the source; None before the first answer."""
     fault: str | None = None
-    """Reason for which the partition copies nothing until an operator acts."""
+    """Reason why the partition copies nothing until an operator acts."""
     problem: str | None = None
-    """Reason for which the last fetch failed."""
+    """Reason why the last fetch failed."""
     skipped: int = 0
     """Number of records that the source had deleted before they were copied."""
     truncated: int = 0
@@ -63,7 +63,7 @@ class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     found_offset: Offset | None = None
     """Offset of the first record at or after the requested time; None if there is no such record."""
     last_epoch: LeaderEpoch | None = None
-    """Leader epoch of the last record below the high watermark; None without records."""
+    """Leader epoch of the last record below the high watermark; None if there are no records."""
     is_drained: bool = False
     """Whether the partition was handed over, and its end cannot move any more."""
     mirror: MirrorProgress | None = None

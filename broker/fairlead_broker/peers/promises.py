@@ -39,6 +39,6 @@ class PromiseGiven(PeerPartition, frozen=True, kw_only=True):
 
 
 class PromisesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Promises of all replicas that can give one."""
+    """Promises of all replicas that can give a promise."""
 
     promises: list[PromiseGiven]

@@ -53,7 +53,7 @@ class AlreadyEnded(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
-    """Read the record of a producer: a batch of a later epoch waits for the end of its open transaction."""
+    """Read the record of a producer: a batch of a later epoch waits for the end of the producer's open transaction."""
 
     producer_id: ProducerId
 

@@ -66,7 +66,8 @@ class LinkAdmin:
         self._sources = sources
         self._runner = PlanRunner(coordination, mirror)
         self.switching = asyncio.Lock()
-        """Lock of the steps of promotions. Without it, a hand-over in progress could follow the call that gives it up.
+        """Lock that serializes the steps of promotions. Without the lock, a hand-over in progress could take effect
+        after the call that abandons it.
         """
 
     def required(self, link: str) -> Versioned[LinkRecord]:
@@ -172,7 +173,7 @@ class LinkAdmin:
         return names
 
     async def take_back(self, link: str, chosen: Chosen) -> list[str]:
-        """Give up hand-overs: the mirrors are mirrored again, then the source accepts records (rule L18).
+        """Abandon hand-overs: the link copies the mirrors again, and then the source accepts records (rule L18).
 
         Raises `link_not_found`, `topic_not_found`, `not_handed_over` for a mirror whose promotion has begun, and
         `link_source_unreachable`, after which the call may be repeated.
@@ -249,7 +250,7 @@ class LinkAdmin:
         return msgspec.structs.replace(record, mirror=mirror, eras=eras, handed_over=None)
 
     async def hand_over(self, topic: str, request: HandOverRequest) -> None:
-        """Make this cluster refuse records of a topic in favour of another cluster (rule L18).
+        """Make this cluster refuse records for a topic in favour of another cluster (rule L18).
 
         Raises `topic_is_mirror`, and `topic_moved` for a topic that was handed over to a third cluster.
         """
@@ -280,7 +281,7 @@ class LinkAdmin:
         await self._change_topic(topic, change)
 
     async def take_topic_back(self, topic: str) -> None:
-        """Accept records of a topic again. Raises `not_handed_over` for a topic that accepts records."""
+        """Accept records for a topic again. Raises `not_handed_over` for a topic that accepts records."""
 
         def change(record: TopicRecord) -> TopicRecord:
             if record.handed_over is None:
@@ -343,7 +344,7 @@ class LinkAdmin:
         return list(dict.fromkeys(chosen))
 
     async def _move(self, link: str, name: str, state: MirrorState, allowed: frozenset[MirrorState]) -> None:
-        """Change the state of a mirror. Raises `not_handed_over` if its present state does not allow it."""
+        """Change the state of a mirror. Raises `not_handed_over` if its current state does not allow it."""
 
         def change(record: TopicRecord) -> TopicRecord:
             mirror = record.mirror
@@ -364,7 +365,7 @@ class LinkAdmin:
     ) -> None:
         """Write a changed topic record, unless the change is made already. Raises `topic_not_found`.
 
-        `once`: whether the change is not made again after its write succeeded.
+        `once`: whether the change must not be made again after its write has succeeded.
         """
 
         def plan(size: int) -> Sequence[Transaction]:
@@ -388,7 +389,7 @@ def eras_of(topic: TopicDescription) -> tuple[Era, ...]:
 
 
 async def _take_topic_back(source: SourceCluster, topic: str) -> None:
-    """Make the source accept records of a topic, unless the topic is not handed over."""
+    """Make the source accept records for a topic, unless the topic is not handed over."""
     try:
         await source.take_back(topic)
     except ProblemError as problem:

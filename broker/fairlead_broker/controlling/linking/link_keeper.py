@@ -1,7 +1,7 @@
 """Periodic work of the controller on links: creation of mirrors, changes that follow the source, and promotions.
 
-Every broker runs the keeper; only the broker with the term works. What the keeper learns about the sources is state of
-this process, which calls about links show.
+Every broker runs the keeper; only the broker that holds the term does the work. The facts that the keeper learns about
+the sources are state of this process, and are shown by calls about links.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SURVEY_SECONDS: Final = 10.0
 """Seconds between two lists of the topics of a source."""
 TICK_SECONDS: Final = 1.0
 PROMOTION_SECONDS: Final = 0.05
-"""Seconds between two looks at a promotion that waits, during which no cluster accepts the topic's records."""
+"""Seconds between two checks of a promotion that waits; during the wait, no cluster accepts records for the topic."""
 MIN_ISR: Final = "min.insync.replicas"
 
 _log = structlog.get_logger("fairlead.links")
@@ -50,10 +50,10 @@ _log = structlog.get_logger("fairlead.links")
 
 @dataclass(slots=True)
 class LinkView:
-    """What the controller knows about the source of one link."""
+    """Facts that the controller knows about the source of one link."""
 
     problem: str | None = None
-    """Reason for which the source could not be surveyed; None after a survey that succeeded."""
+    """Reason why the source could not be surveyed; None after a survey that succeeded."""
     blocked: dict[str, tuple[TopicId, str]] = field(default_factory=dict)
     """Topic id and reason of each topic of the source that cannot be mirrored, by its name in the source."""
     surveyed_at: float = float("-inf")
@@ -86,7 +86,7 @@ class LinkKeeper:
         mirror.subscribe(self._changed)
 
     def view(self, link: str) -> LinkView:
-        """Return what the controller knows about the source of a link."""
+        """Return the controller's facts about the source of a link."""
         return self._views.get(link) or LinkView()
 
     async def run(self) -> None:
@@ -209,7 +209,7 @@ class LinkKeeper:
         _log.info("mirror created", link=link, topic=name, topic_id=created.topic_id)
 
     async def _follow(self, name: str, topic: TopicDescription, record: LinkRecord) -> None:
-        """Change a mirror as its source was changed: partitions, configuration, promotions of the source."""
+        """Apply the changes of the source to a mirror: partitions, configuration, and promotions of the source."""
         found = self._metadata.topics.get(name)
         if found is None or found.value.topic_id != topic.topic_id:
             return
@@ -227,13 +227,13 @@ class LinkKeeper:
 
 
 def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: int) -> dict[str, str]:
-    """Return the configuration of a mirror: what is set on the source topic itself, then what the link sets."""
+    """Return the configuration of a mirror: the keys set on the source topic itself, overridden by the link's keys."""
     config = {
         key: entry.value
         for key, entry in topic.config.items()
         if entry.source == ConfigSource.TOPIC and key != QUORUM_WRITE_KEY
     }
-    # The batches of a quorum topic are copied like others; the mirror itself counts in-sync replicas.
+    # The batches of a quorum topic are copied like other batches; the mirror itself always uses in-sync replicas.
     config[REPLICATION_MODE_KEY] = ISR_MODE
     if MIN_ISR in config:
         config[MIN_ISR] = str(min(int(config[MIN_ISR]), replication_factor))

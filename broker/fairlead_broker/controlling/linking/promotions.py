@@ -1,6 +1,7 @@
 """Promotions of mirrors: the controller runs the steps that `links.switching` decides (rules L18, L19).
 
-Only the topic record says how far a promotion is. A controller that takes over learns everything else again.
+Only the topic record states how far a promotion has progressed. A controller that takes over learns everything else
+again.
 """
 
 from __future__ import annotations

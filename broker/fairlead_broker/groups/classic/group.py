@@ -39,7 +39,7 @@ from fairlead_broker.groups.classic.messages import (
 from fairlead_broker.registry.group_records import ClassicGroupRecord, ClassicMemberRecord
 
 INITIAL_DELAY_SECONDS: Final = 3.0
-"""Time for which the first join of an empty group waits for others: Kafka's `group.initial.rebalance.delay.ms`."""
+"""Time for which an empty group's first join waits for other members: Kafka's `group.initial.rebalance.delay.ms`."""
 SESSION_TIMEOUT_MS_MIN: Final = 1_000
 SESSION_TIMEOUT_MS_MAX: Final = 1_800_000
 MEMBERS_MAX: Final = 10_000

@@ -14,7 +14,7 @@ from fairlead_broker.registry.group_records import ClassicGroupRecord, ClassicMe
 
 
 class Refusal(StrEnum):
-    """Refusals of a classic group, by the names of Kafka's errors."""
+    """Refusals of a classic group, named after Kafka's errors."""
 
     COORDINATOR_NOT_AVAILABLE = "COORDINATOR_NOT_AVAILABLE"
     FENCED_INSTANCE_ID = "FENCED_INSTANCE_ID"
@@ -45,7 +45,7 @@ class Join:
     protocols: tuple[tuple[str, bytes], ...]
     """Assignors that the member supports, preferred first, each with the member's subscription."""
     needs_known_id: bool
-    """Whether a member without an id is only assigned one, with which it must join again."""
+    """Whether a member without an id is only assigned an id, with which the member must join again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,8 @@ HURRY: Final = b"hurry"
 """Answer after which the main thread runs the next step."""
 NICENESS: Final = 10
 MEMORY_BYTES_MIN: Final = 256 << 20
-"""Memory that the process needs in addition to twice the map, which exists in two copies while it grows: libraries,
-windows and output. With the default size of the map, the memory limit of the process is 512 MiB.
+"""Memory that the process needs for libraries, windows and output, in addition to twice the size of the map, of which
+two copies exist while the map grows. With the default size of the map, the memory limit of the process is 512 MiB.
 """
 _IDLE_CLASS: Final = 3 << 13
 _LAST_OF_BEST_EFFORT_CLASS: Final = 2 << 13 | 7

@@ -317,7 +317,7 @@ class Segment:
     def unlink(self) -> None:
         """Remove the files, batches first, since the next start removes index files without batches.
 
-        Running readers keep the file open. The disk space is freed when the last reader of the removed files has
+        Active readers keep the file open. The disk space is freed when the last reader of the removed files has
         finished.
         """
         self._cache.forget(self)
