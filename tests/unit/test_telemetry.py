@@ -82,7 +82,7 @@ def test_logs_go_to_stderr_as_one_object_a_line(capsys: pytest.CaptureFixture[st
 
 
 def test_console_logs_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    """Console logs are one readable line, without colours if stderr is not a terminal."""
+    """A console log record is one readable line, without colours if stderr is not a terminal."""
     set_up_logging("console", "warning")
     try:
         structlog.get_logger("fairlead").warning("listener is open", address="0.0.0.0:1")

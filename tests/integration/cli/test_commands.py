@@ -15,7 +15,7 @@ from command_line_kit import CommandLine
 
 @pytest.fixture
 def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
-    """Return a topic with two partitions that only this test uses."""
+    """Return a topic for this test alone, with two partitions."""
     name = request.node.name.replace("[", ".").replace("]", "")[:200]
     fairlead("topic", "create", name, "-p", "2")
     return name

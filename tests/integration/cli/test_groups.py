@@ -18,7 +18,7 @@ VALUES = [f"v{number}" for number in range(12)]
 
 @pytest.fixture
 def topic(fairlead: CommandLine, request: pytest.FixtureRequest) -> str:
-    """Return a topic with two partitions of six records each that only this test uses."""
+    """Return a topic for this test alone, with two partitions of six records each."""
     name = request.node.name.translate(str.maketrans("[]", "--"))[:200]
     fairlead("topic", "create", name, "-p", "2")
     for partition in (0, 1):

@@ -1,4 +1,4 @@
-"""Fixtures of a real broker, in this process or in a process of its own, and the address for the SDK."""
+"""Fixtures of a real broker, in this process or in a separate process, and the address for the SDK."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ async def test_reading_stops_at_the_end_of_its_start(bootstrap: str) -> None:
 
 
 async def test_reading_stops_in_the_middle_of_a_batch(bootstrap: str) -> None:
-    """An end offset between two records of one batch is exact."""
+    """An end offset between two records of one batch is respected exactly."""
     await fill(bootstrap, 30)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)])
@@ -260,7 +260,7 @@ async def test_an_empty_take_is_a_timeout(bootstrap: str) -> None:
 
 
 async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) -> None:
-    """An offset outside the log is an error that names the remedy, and a seek works afterwards."""
+    """A read at an offset outside the log fails with an error that names the remedy; a seek works afterwards."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap) as consumer:
         await consumer.assign([at(0)], start=99)
@@ -276,7 +276,7 @@ async def test_an_offset_outside_the_log_is_an_error_by_default(bootstrap: str) 
 async def test_an_offset_outside_the_log_follows_the_policy(
     bootstrap: str, policy: str, expected: list[int]
 ) -> None:
-    """An offset outside the log is reset by the policy: earliest to the log start, latest to new records."""
+    """The policy resets an offset outside the log: to the log start (earliest) or to new records (latest)."""
     await fill(bootstrap, 5)
     async with Consumer(bootstrap, offset_policy=policy) as consumer:
         await consumer.assign([at(0)], start=99)

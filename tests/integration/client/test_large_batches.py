@@ -97,7 +97,7 @@ async def test_a_table_is_stored_in_smaller_batches_too(
 async def test_a_record_that_is_too_large_by_itself_fails_alone(
     bootstrap: str, admin: Admin, kind: dict[str, object]
 ) -> None:
-    """A record larger than the limit fails with topic, size and limit, and the producer stores all other records."""
+    """A record larger than the limit fails with an error that names topic, size and limit; all others are stored."""
     await admin.create_topic("flights", config={"max.message.bytes": LIMIT})
     giants = (10, 11, 700, 2999)
     async with Producer(bootstrap, batch_bytes=50_000, **kind) as producer:

@@ -72,7 +72,7 @@ def one(_: float, __: random.Random) -> Iterable[int]:
 @pytest.mark.parametrize("seeds", [1, pytest.param(50, marks=pytest.mark.scenario)])
 @pytest.mark.parametrize("count", [1, 3, 12])
 def test_the_cluster_keeps_its_limit(count: int, seeds: int) -> None:
-    """Whether one broker or all brokers are busy, the cluster admits its limit within a tenth, measured over 30 s."""
+    """Whether one broker or all are busy, the cluster's admissions over 30 s are within a tenth of its limit."""
     for seed, load in itertools.product(range(7, 7 + seeds), (one, lambda *_: range(count))):
         brokers = Brokers(count, seed)
         brokers.run(75, load)

@@ -19,7 +19,7 @@ LINK = LinkRecord(
 
 
 def test_the_metadata_have_the_links_by_name() -> None:
-    """A link appears with its record, and disappears with its key."""
+    """The metadata contains a link from the write of its record until its key is deleted."""
     metadata, key = ClusterMetadata(KEYS), KEYS.link("east/1")
     item = KeyValue(key, encode(LINK), Revision(2), Revision(3), LeaseId(0))
     [appeared] = metadata.apply(Revision(3), {key: item})

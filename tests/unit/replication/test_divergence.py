@@ -72,7 +72,7 @@ def test_what_a_leader_answers(
 
 
 def test_a_leader_without_records_has_none_of_the_follower() -> None:
-    """A leader without records cuts the whole log of the follower, including its oldest epoch."""
+    """A follower of a leader without records cuts its whole log, including its oldest epoch."""
     end = divergence([], Offset(0), LeaderEpoch(0), Offset(3))
 
     assert end is not None

@@ -251,7 +251,7 @@ class TestWaiting:
         assert leadership.machine.maximal_isr == {LEADER, SECOND}
 
     def test_a_follower_far_behind_stops_nothing(self) -> None:
-        """The high watermark does not wait for a follower far behind."""
+        """The high watermark does not wait for a follower that is far behind."""
         leadership = alone()
         leadership.append(100_000)
         leadership.pass_time(30)

@@ -343,7 +343,7 @@ class TestUndecided:
         assert leadership.machine.maximal_isr == set(EVERYBODY)
 
     def test_a_record_with_a_higher_revision_decides(self) -> None:
-        """A partition record with a higher revision ends every proposal on the previous revision."""
+        """A partition record with a higher revision ends every proposal that is based on the previous revision."""
         leadership = without_third()
         self.propose(leadership)
         leadership.register(THIRD, joins=False)

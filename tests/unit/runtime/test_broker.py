@@ -121,7 +121,7 @@ class TestLife:
         assert not runtime.ready
 
     async def test_stop_lets_what_is_under_way_finish(self, start_runtime: StartRuntime) -> None:
-        """A stop waits for running produce calls within its time limit."""
+        """A stop waits for produce calls in progress, up to its time limit."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage)
         flights = await topic(runtime)

@@ -196,6 +196,6 @@ def test_batch_and_stream_refuse_what_only_the_other_can_do() -> None:
 
 
 def test_every_option_is_described() -> None:
-    """Every option has a description, its allowed values, and its kinds of read."""
+    """Every option has a description, its allowed values, and the kinds of read that accept it."""
     assert all(option.meaning and option.allowed and option.reads for option in READ_OPTIONS)
     assert Edge.EARLIEST in READ_OPTIONS[4].allowed

@@ -285,7 +285,7 @@ class ManyInstances(RuleBasedStateMachine):
 
     @rule(reason=st.sampled_from([EndReason.TIMEOUT, EndReason.OPERATOR]))
     def end_by_the_cluster(self, reason: EndReason) -> None:
-        """Abort the open transaction by its timeout or by an operator."""
+        """Abort the open transaction, as after its timeout or at an operator's request."""
         if self.record is not None:
             self._arrive(Decide(self.record.epoch, ABORT, reason))
 

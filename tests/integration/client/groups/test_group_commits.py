@@ -80,7 +80,7 @@ async def test_a_batch_counts_as_processed_when_the_next_one_is_taken(bootstrap:
 
 
 async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: Admin) -> None:
-    """When a loop leaves a batch by `break` or an exception, the batch's records are not lost."""
+    """When a loop leaves a batch with `break` or an exception, the batch's records are not lost."""
     async with consumer_of(bootstrap) as consumer:
         async for record in consumer.records():
             if record.offset == 13:
@@ -295,7 +295,7 @@ async def test_a_batch_that_takes_too_long_costs_the_membership(bootstrap: str, 
 
 
 async def test_the_first_read_begins_at_start(bootstrap: str, admin: Admin) -> None:
-    """A group without a commit starts at earliest, latest or a duration, and later at its commit."""
+    """A group starts at earliest, latest or a duration if it has no commit, and otherwise at its commit."""
     for group, start, first in [("a", "earliest", 0), ("b", timedelta(minutes=60), 0), ("c", "latest", 30)]:
         async with Consumer(bootstrap, group=group, topics="flights", start=start) as consumer:
             await until(lambda consumer=consumer: consumer.assignment == {PLACE})  # type: ignore[misc]

@@ -103,7 +103,7 @@ async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(tmp_path: 
 
 
 async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: Tasks) -> None:
-    """A replica that lost its end, and whose new leader removed less, takes over the leader's `removed`."""
+    """A replica that lost its end, and whose new leader removed less, adopts the leader's `removed`."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
     log.truncate_to(Offset(1))
@@ -115,7 +115,7 @@ async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: 
 
 
 async def test_a_follower_that_is_cut_before_its_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
-    """A follower with a tombstone that ends inside a merged batch without it does not bring the deleted key back."""
+    """A follower that ends inside a merged batch without its tombstone does not restore the deleted key."""
     leading, follower = await begun(tmp_path, tasks)
     await put(leading, b"large", bytes(VERBATIM_BYTES))
     await put(leading, b"deleted", None)

@@ -105,7 +105,7 @@ async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
 
 
 async def ran(kit: Kit, outcome: str, count: int = 1, cleaner: Cleaner | None = None) -> None:
-    """Run a cleaner, by default the kit's, until this number of rounds has ended."""
+    """Run a cleaner, by default that of the kit, until the given number of rounds has ended."""
     running = asyncio.create_task((cleaner or kit.cleaner).run())
     try:
         await until(lambda: kit.count("fairlead_cleaner_rounds_total", outcome=outcome) >= count, SECONDS_MAX)
@@ -159,7 +159,7 @@ async def test_a_killed_child_ends_its_round_and_is_started_again(
 
 
 async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) -> None:
-    """Expired tombstones that an absent follower still needs make only one round due, not one after another."""
+    """Expired tombstones that an absent follower still needs make one round due, but not round after round."""
     batches = KeyedBatches(kit.replica.log, time_us=FIRST_TIME_US + 10**6)
     batches.append([(b"k0", None)])
     roll(kit.replica.log)
@@ -202,7 +202,7 @@ async def test_rounds_of_several_partitions_run_at_the_same_time(kit: Kit) -> No
 async def test_a_round_that_starves_no_longer_waits_for_an_idle_processor(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a step that took too long, the broker orders the child to hurry, which ends the round."""
+    """After a step that took too long, the broker orders the child to hurry, so that the round ends."""
     monkeypatch.setattr("fairlead_broker.runtime.hosting.cleaning_child.STEP_SECONDS_MAX", -1.0)
     await ran(kit, "done")
 

@@ -1,4 +1,4 @@
-"""Checkpoints are written at regular times, and earlier after many appended bytes."""
+"""Checkpoints are written at regular intervals, and earlier after many appended bytes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_checkpoint_is_written_after_so_many_bytes(directory: LogDirecto
 
 
 async def test_a_checkpoint_is_written_by_the_clock(directory: LogDirectory) -> None:
-    """A checkpoint is written at regular times even without appends, because high watermark and log start may move."""
+    """A checkpoint is written at regular intervals even without appends: high watermark and log start may move."""
     checkpoint = directory.path / ".fairlead" / "checkpoint"
     async with upkeep_of(directory, Appends(), 0.01):
         for _ in range(3):

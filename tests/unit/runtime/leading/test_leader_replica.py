@@ -45,7 +45,7 @@ async def start(tmp_path: Path) -> AsyncIterator[StartLeading]:
 
 
 async def until_isr(leading: Leading, isr: set[int]) -> None:
-    """Wait until the machine uses the given ISR."""
+    """Wait until the state machine uses the given ISR."""
     await until(lambda: {each.broker for each in leading.partition.leadership.machine.record.isr} == isr)
 
 

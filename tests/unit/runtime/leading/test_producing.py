@@ -56,7 +56,7 @@ async def test_many_calls_share_one_append_and_one_sync(start_runtime: StartRunt
 async def test_synced_batch_is_acknowledged_only_after_its_fsync(
     start_runtime: StartRuntime, values: int
 ) -> None:
-    """A batch with acks=all is acknowledged after its bytes are synced, and a batch with acks=1 or 0 before that."""
+    """A batch with acks=all is acknowledged after its bytes are synced, and a batch with acks=1 or 0 earlier."""
     storage = WatchedStorage()
     flights = await topic(await start_runtime(storage))
     storage.hold()
@@ -183,7 +183,7 @@ async def test_memory_of_waiting_batches_is_bounded(start_runtime: StartRuntime)
 
 
 async def test_one_call_over_many_partitions_answers_each_for_itself(make_topic: MakeTopic) -> None:
-    """An invalid batch is refused on its own, and the other batches of the call are stored."""
+    """Only the invalid batch of a call is refused; the other batches are stored."""
     flights = await make_topic(partitions=5)
     good = batch(b"fine")
     bad = bytearray(good)

@@ -220,7 +220,7 @@ async def test_a_brokers_own_settings_stand_between_broker_and_cluster(
 async def test_following_the_cluster_goes_on_when_the_store_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A change of the cluster's configuration that fails without the store is logged and retried."""
+    """A change of the cluster's configuration that fails because the store is unavailable is logged and retried."""
     monkeypatch.setattr("fairlead_broker.runtime.configs.RETRY_SECONDS", 0)
     done = asyncio.Event()
     calls = 0

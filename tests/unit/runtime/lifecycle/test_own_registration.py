@@ -194,7 +194,7 @@ async def test_a_removal_that_is_reported_twice_is_one_loss(broker: Broker) -> N
 
 
 async def test_a_life_that_is_lost_before_the_directory_knows_it_waits(broker: Broker) -> None:
-    """A registration that is lost before its directory is known is replaced after the directory is known."""
+    """A registration that is lost before its directory is known is replaced once the directory is known."""
     lost = broker.life.membership
     await broker.store.revoke(lost.lease)
     broker.registration.gone(lost.broker_epoch)

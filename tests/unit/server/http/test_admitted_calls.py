@@ -9,7 +9,7 @@ from fairlead_broker.server.http.body import CALLS_MIN, LATE_SECONDS, CallLimit
 
 
 def test_limit_falls_with_what_is_under_way() -> None:
-    """A late loop lowers the limit to a fraction of the running calls, even if the limit was not reached."""
+    """A late loop lowers the limit to a fraction of the calls in progress, even if the limit was not reached."""
     limit = CallLimit(1000)
     for _ in range(200):
         limit.begin("ann")

@@ -223,7 +223,7 @@ async def test_a_held_body_ends_in_favour_of_another_client() -> None:
 
 
 async def test_a_stop_refuses_bodies_of_produce_calls_that_are_not_whole() -> None:
-    """A stop refuses incomplete bodies of produce calls, whether running or new, and releases their bytes."""
+    """A stop refuses incomplete bodies of produce calls, new or already being received, and releases their bytes."""
     budget = BodyBudget(BodyLimits(100))
     whole, pieces, late = [BodyReader(Chunks([b"x"], complete=False), budget) for _ in range(3)]
     whole.begin_call()

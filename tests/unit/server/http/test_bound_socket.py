@@ -20,7 +20,7 @@ def test_accepted_connections_send_at_once() -> None:
 
 
 def test_address_is_not_shared() -> None:
-    """A second socket cannot bind the address, before or after listening."""
+    """A second socket cannot bind the address, whether or not the first socket already listens."""
     bound = BoundSocket("data", "127.0.0.1", 0)
     with pytest.raises(ListenError):
         BoundSocket("data", "127.0.0.1", bound.port)

@@ -101,7 +101,7 @@ async def test_port_is_free_again_after_stop(http1: Client) -> None:
 
 
 async def test_stop_lets_a_running_request_finish(http2: Client) -> None:
-    """A stop refuses new connections, and ends after the running requests are answered."""
+    """A stop refuses new connections, and ends after the requests in progress are answered."""
     entered, leave = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,7 +188,7 @@ def test_connections_leave_descriptors_for_files(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_stalled_reader_holds_a_few_parts(serve) -> None:
-    """For a client that does not read, few parts of an answer are in memory, and are freed after the disconnect."""
+    """If a client does not read, only a few parts of its answer are in memory, and they are freed on disconnect."""
     sent: list[int] = []
     ended = asyncio.Event()
 

@@ -130,7 +130,7 @@ def test_a_verb_stands_behind_the_last_colon(segment: str, partition: str) -> No
     "segment", ["3", "3:", "3:explode", "3%3Adelete-records", "3:Delete-records", "3:delete-records:"]
 )
 def test_other_verbs_are_no_calls(segment: str) -> None:
-    """An unknown verb is refused with `route_not_found`, and a verb with an encoded colon is no verb."""
+    """An unknown verb is refused with `route_not_found`, and a verb with an encoded colon is not a verb."""
     with pytest.raises(ProblemError) as refused:
         TABLE.find("POST", f"/v1/topics/flights/partitions/{segment}")
 

@@ -202,7 +202,7 @@ def test_other_writers_are_no_hindrance(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_never_gets_through_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that conflicts too often fails with the name of the table, and keeps its files."""
+    """A commit that conflicts too often fails with an error that names the table, and keeps its files."""
     commit(tmp_path, task_files(tmp_path, range(1)), 0)
     files = task_files(tmp_path, range(1, 2), "second")
 

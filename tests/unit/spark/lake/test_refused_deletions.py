@@ -62,7 +62,7 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Guarded:
 
 
 def write(path: Path, batch: int, name: str) -> WrittenFiles:
-    """Write a file as a task of a batch does, with a file name that contains the name of the run of the query."""
+    """Write a file as a task of a batch does, with the name of the query's run in the file name."""
     prefix = file_prefix("query", batch)
     with TaskFiles(storage.file_system(str(path), {}), SCHEMA, ["day"], f"{prefix}{name}", "zstd") as files:
         files.write(pa.record_batch([pa.array([batch]), pa.array(["mon"])], schema=SCHEMA))

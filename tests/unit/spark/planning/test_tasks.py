@@ -54,7 +54,7 @@ def test_a_partition_is_cut_where_there_are_fewer_than_tasks() -> None:
 
 
 def test_partitions_share_a_task_up_to_its_limit() -> None:
-    """With a limit of records, partitions share a task until the next partition would exceed the limit."""
+    """If the records of a task are limited, partitions share a task until the next partition would exceed the limit."""
     shares = share_out(ranges(200, 300, 100), TaskCount(1, rows_max=500))
 
     assert [[(part.partition, part.size) for part in share] for share in shares] == [

@@ -10,7 +10,7 @@ ADDRESS = "http://127.0.0.1:9520"
 
 
 def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> None:
-    """A writer is idempotent with acks=all by default, and not idempotent with fewer acks."""
+    """With acks=all a writer is idempotent by default; with fewer acks it is not."""
     plain = WriteOptions.parse({"bootstrap": ADDRESS})
     given = {"TOPIC": "flights", "acks": "1", "compression": "ZSTD", "batchBytes": "65536"}
     quick = WriteOptions.parse({"bootstrap": ADDRESS, **given})
