@@ -377,7 +377,7 @@ class Limits(BaseModel):
 
     @model_validator(mode="after")
     def _has_memory_for_each_round(self) -> Self:
-        """Refuse a memory for keys that leaves a round less than it needs."""
+        """Refuse a memory size for keys that gives a round less memory than it needs."""
         needed = self.cleaner_threads * CLEANER_BUFFER_BYTES_MIN
         if self.cleaner_buffer_bytes < needed:
             msg = f"cleaner_buffer_bytes must be at least {needed} for {self.cleaner_threads} cleaner_threads"

@@ -45,7 +45,7 @@ class Snapshot:
     """Start time of the snapshot, in Kubernetes' format."""
     bytes: int
     revision: int
-    """Revision of etcd's store before the snapshot, which has at least the changes up to this revision."""
+    """Revision of etcd's store before the snapshot; the snapshot has at least the changes up to this revision."""
     sha256: str
     """SHA-256 that ends the snapshot, in hexadecimal."""
 

@@ -296,7 +296,7 @@ def clients_tls_name(cluster: str) -> str:
 
 
 def audience_of(namespace: str, cluster: str) -> str:
-    """Return the audience of the tokens of service accounts for the brokers of a Cluster."""
+    """Return the audience of service account tokens for the brokers of a Cluster."""
     return f"fairlead/{namespace}/{cluster}"
 
 

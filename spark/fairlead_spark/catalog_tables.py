@@ -5,9 +5,9 @@ stored schema. The stored schema contains the options as metadata of its columns
 the options from this metadata. The data source `fairlead` and users' programs use this module.
 
 `INSERT INTO a SELECT * FROM b` passes the schema of table b to the write into table a, since Spark does not convert
-columns of equal names and types. The write refuses rows that were read from a topic, which it recognises by their
-offsets. If the statement names the columns of the table, Spark gives all columns the metadata of the table and sets the
-other columns to null.
+columns of equal names and types. The write refuses rows that were read from a topic; the write recognises such rows by
+their offsets. If the statement names the columns of the table, Spark gives all columns the metadata of the table and
+sets the other columns to null.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 OPTION_PREFIX: Final = "option."
-"""Prefix of the options of a table among its properties, which Spark passes at the creation of the table."""
+"""Prefix of a table's options among the properties that Spark passes when the table is created."""
 PROVIDER: Final = "provider"
 """Property with the format of a table, which is not an option of any read or write."""
 OFFSET: Final = "offset"
@@ -80,7 +80,7 @@ def written_options(schema: StructType) -> dict[str, str] | None:
 
 
 def table_schema(options: Mapping[str, str]) -> StructType:
-    """Return the schema of a table, whose metadata contains the options.
+    """Return the schema of a table; the metadata of the schema contains the options.
 
     Raises `OptionError` for options that neither a read nor a write has, and for invalid values.
     """

@@ -49,7 +49,7 @@ class Source:
         )
 
     def states(self) -> tuple[FileState, ...]:
-        """Return the identity, size and modification time of each file, which change with its content."""
+        """Return the identity, size and modification time of each file; the values change with the file's content."""
         names = [self.folder / name for name in (CHAIN_FILE, KEY_FILE, CA_FILE)]
         return tuple(_state(file) for file in (*names, *self.client_ca))
 

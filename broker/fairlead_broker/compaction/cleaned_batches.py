@@ -246,7 +246,7 @@ class CleanedBatches:
 
 
 def _mask(stays: NDArray[np.bool_]) -> pa.BooleanArray:
-    """Return a column of booleans; `pa.array` would import pandas if it is installed, which takes most of a second."""
+    """Return a column of booleans; `pa.array` would import pandas if installed, taking most of a second."""
     bits = pa.py_buffer(np.packbits(stays, bitorder="little").data)
     return cast("pa.BooleanArray", pa.Array.from_buffers(pa.bool_(), len(stays), [None, bits]))
 

@@ -1,8 +1,8 @@
 """The map of a round: for each key of the cleanable range, the offset of its newest record.
 
-A slot contains the two halves of the key's hash and the offset: 24 bytes. The map is a hash table with open addressing,
-filled to at most three quarters, whose operations work on whole columns. Keys themselves are not stored: two keys with
-equal hashes of 128 bits count as one key.
+A slot contains the two halves of the key's hash and the offset: 24 bytes. The map is a hash table with open addressing
+that is filled to at most three quarters; its operations work on whole columns. Keys themselves are not stored: two keys
+with equal hashes of 128 bits count as one key.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class KeyMap:
         return (upper & np.uint64(len(self._upper) - 1)).astype(np.int64)
 
     def _find(self, upper: NDArray[np.uint64], lower: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the slot of each key, or the empty slot at which a search for it ends."""
+        """Return the slot of each key, or the empty slot at which the search for the key ends."""
         slots, mask = self._home(upper), len(self._upper) - 1
         rows = np.arange(len(upper))
         while len(rows):

@@ -105,7 +105,7 @@ class FailureDetector:
         return _pause_seconds(watched)
 
     def has_ended(self, broker: BrokerId, now: float) -> bool:
-        """Return whether the process of a broker has ended, as far as its connections show."""
+        """Return whether the process of a broker has ended, according to its connections."""
         watched = self._watched[broker]
         return watched.was_connected and watched.refusals >= REFUSALS_MIN and now >= watched.spared_until
 

@@ -1,4 +1,4 @@
-"""Moves of leadership back to the preferred leader of a partition, which is its first replica.
+"""Moves of leadership back to the preferred leader of a partition: its first replica.
 
 `controlling` uses this module for automatic balancing and for elections requested by operators. The rules are
 those of KIP-460 and of Kafka's `auto.leader.rebalance.enable`. All functions are pure.

@@ -1,8 +1,9 @@
 """Promises of replicas for the vacancies of partitions with a write quorum, and the appointments that follow.
 
-The controllership passes the vacancies to `begin`, which asks each broker in one call for all its replicas, and writes
-the records that `appointed` returns. Answers are kept for one version of a partition record. A broker that did not
-answer is asked again each second, and a slow broker delays only the partitions that need its answer (quorum Q8).
+The controllership passes the vacancies to `begin`, which asks each broker in one call about all its replicas; the
+controllership then writes the records that `appointed` returns. Answers are kept for one version of a partition record.
+A broker that did not answer is asked again each second, and a slow broker delays only the partitions that need its
+answer (quorum Q8).
 """
 
 from __future__ import annotations

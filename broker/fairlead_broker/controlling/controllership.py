@@ -222,7 +222,7 @@ class Controllership:
             await self._claim()
         term = self.term
         if term is None:
-            # The next term examines every partition and topic, so the recorded ones are dropped.
+            # The next term examines every partition and topic, so the recorded partitions and topics are dropped.
             self._term = None
             self._touched.clear()
             self._due_topics.clear()

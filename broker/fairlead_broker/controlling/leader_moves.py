@@ -1,4 +1,4 @@
-"""Moves of leaderships of partitions with a write quorum, which begin when the leader reports that a voter is near.
+"""Moves of leaderships of partitions with a write quorum; a move begins when the leader reports a near voter.
 
 The controllership names the partitions whose leaders should change, and writes the vacancies that `due` returns.
 Leaders are asked in one call for all their partitions, at most once a second.

@@ -84,7 +84,7 @@ class TopicAdmin:
         """Create a topic. Returns the topic, and whether this call created it.
 
         An existing topic is returned if it has the same specification. If the existing topic differs, `topic_exists` is
-        raised, which names the differences. A dry run checks the request and writes nothing.
+        raised with the differences. A dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
         config = fixed_at_creation(self._metadata, merge_patch({}, request.config))

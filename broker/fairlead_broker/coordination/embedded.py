@@ -336,7 +336,7 @@ class EmbeddedStore:
         self._loop.call_soon_threadsafe(self._set_timer, self.leases.next_deadline)
 
     def _publish(self, changed: Sequence[str]) -> None:
-        """Schedule the notification of the watches, which runs before the caller gets the result of its call."""
+        """Schedule the notification of the watches; it runs before the caller gets the result of its call."""
         if changed:
             self._loop.call_soon_threadsafe(self._notify, self.history.revision, changed)
 

@@ -21,7 +21,7 @@ from fairlead_broker.groups.subscriptions import TopicShape
 Place: TypeAlias = tuple[TopicId, int]
 """A partition, as topic id and partition number."""
 Racks: TypeAlias = Mapping[Place, frozenset[str]]
-"""Racks of the replicas of each partition, as far as they are known."""
+"""Racks of the replicas of each partition, where known."""
 
 
 def quotas(counts: Mapping[str, int], total: int) -> dict[str, int]:

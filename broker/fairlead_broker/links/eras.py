@@ -1,7 +1,8 @@
 """Eras: the upper part of a leader epoch, which a promotion increases, so that two histories never share an epoch.
 
-The source of a mirror and a promoted mirror elect leaders independently. Without eras, both could give the same leader
-epoch to different records, and the comparison of two logs by their epochs would find no difference (rule L19).
+The source of a mirror and a promoted mirror elect leaders independently. Without eras, the two clusters could give the
+same leader epoch to different records, and the comparison of two logs by their epochs would find no difference (rule
+L19).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SwitchStep(Enum):
 class CopiedTo:
     """End of a partition's committed records. Two logs with equal values have the same records.
 
-    The offset alone does not decide: after an unclean election, the source may have other records up to the same
+    The offset alone is not sufficient: after an unclean election, the source may have other records up to the same
     offset.
     """
 

@@ -65,7 +65,7 @@ class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True
     last_epoch: LeaderEpoch | None = None
     """Leader epoch of the last record below the high watermark; None if there are no records."""
     is_drained: bool = False
-    """Whether the partition was handed over, and its end cannot move any more."""
+    """Whether the partition was handed over and its end is final."""
     mirror: MirrorProgress | None = None
     """Progress of a mirror; None for other partitions."""
     problem: dict[str, object] | None = None

@@ -33,7 +33,7 @@ _PRODUCER: Final = struct.Struct("<qiI")
 _BATCH: Final = struct.Struct("<iiqq")
 _KEY: Final = struct.Struct(f"<{DIGEST_BYTES}sqqqH")
 _PARTITION_TIME: Final = struct.Struct("<q")
-"""Partition time of the state or of an entry, which follows the fixed fields of each."""
+"""Partition time of the state or of an entry, stored after the fixed fields of the state or the entry."""
 _TRANSACTION: Final = struct.Struct("<Iq")
 """Flags and first offset of a producer's open transaction."""
 _TRANSACTIONAL: Final = 1

@@ -23,7 +23,8 @@ RETENTION_US: Final = 24 * 3600 * 1_000_000
 """Microseconds of partition time after which a producer or an idempotency key without a new batch is forgotten."""
 STEP_US_MAX: Final = 3600 * 1_000_000
 """Maximum change of partition time in microseconds from one batch to the next, forwards or backwards. A larger
-difference of append times comes from a pause without batches or from a clock jump, which cannot be distinguished.
+difference between append times comes from a pause without batches or from a clock jump; the two causes cannot be
+distinguished.
 """
 PRODUCERS_MAX: Final = 100_000
 """Maximum number of remembered producers per partition. The least recently active producer is forgotten first. The

@@ -57,7 +57,7 @@ class ClusterUsage:
         return {name: self._count(broker, name, limit, amount, seconds, now) for name, limit, amount in uses}
 
     def forget_idle(self, now: float) -> None:
-        """Remove limits without a recent report, which have no debt."""
+        """Remove limits without a recent report; such limits have no debt."""
         self._uses = {
             name: use
             for name, use in self._uses.items()

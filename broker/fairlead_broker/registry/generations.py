@@ -19,7 +19,7 @@ def generation_in(replica: Replica, directory: str) -> int:
 def with_next_generation(
     replicas: tuple[Replica, ...], broker: BrokerId, directory: str | None
 ) -> tuple[Replica, ...]:
-    """Return the replicas with the next generation for a broker's replica, so that no earlier report of it counts.
+    """Return the replicas with the next generation for a broker's replica, so that its earlier reports do not count.
 
     `directory` is the replica's current directory, or None for the directory that the record names.
     """

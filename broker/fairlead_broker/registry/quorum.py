@@ -15,7 +15,7 @@ from fairlead_broker.registry.records import InSync, PartitionRecord
 
 
 def majority(member_count: int) -> int:
-    """Return the smallest write quorum of a partition with this number of members, which is also the default."""
+    """Return the smallest write quorum of a partition with this number of members; the result is also the default."""
     return member_count // 2 + 1
 
 

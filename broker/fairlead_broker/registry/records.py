@@ -235,7 +235,7 @@ class MirrorState(StrEnum):
 
     MIRRORING = "mirroring"
     HANDING_OVER = "handing_over"
-    """The source is made to refuse records, and the mirror copies the rest."""
+    """The source is made to refuse records, and the mirror copies the remaining records."""
     PROMOTING = "promoting"
     """The mirror fetches nothing, and its partitions begin a new era."""
 
@@ -256,7 +256,7 @@ class MirrorOf(Entry, frozen=True, kw_only=True):
 
 
 class Era(Entry, frozen=True, kw_only=True):
-    """Promotion of a topic in a cluster, from which on its leader epochs are at least `epoch`."""
+    """Promotion of a topic in a cluster; from then on, the topic's leader epochs are at least `epoch`."""
 
     epoch: LeaderEpoch
     cluster_id: str
@@ -339,7 +339,8 @@ class Quorum(Entry, frozen=True, kw_only=True):
     write: Positive
     """Number of voters that must have a record before the record is committed (W)."""
     voters: tuple[InSync, ...]
-    """Incarnations that have lost nothing that they reported since their entry was written. A slow voter stays one."""
+    """Incarnations that have lost nothing that they reported since their entry was written. A slow voter remains a
+    voter."""
     log_start: Count = 0
     """Highest log start that voters reported at the last appointment (quorum Q16)."""
 

@@ -98,7 +98,7 @@ class PartitionFollower:
 
     @property
     def reconciled(self) -> bool:
-        """Whether the leader of this epoch has found no divergence, which makes this log a prefix of the leader's."""
+        """Whether this epoch's leader has found no divergence, so that this log is a prefix of the leader's log."""
         return self._reconciled
 
     @property

@@ -509,7 +509,7 @@ class PartitionLeader:
         return self._in_doubt.union(entry.broker for entry in self._in_flight.record.isr)
 
     def _counts_not_yet(self) -> tuple[BrokerId, ...]:
-        """Return the replicas that an unfinished reassignment adds, which do not count towards min_isr (rule 4.4)."""
+        """Return the replicas that an unfinished reassignment adds; they do not count towards min_isr (rule 4.4)."""
         return self._record.adding
 
     def _is_generation(self, broker: BrokerId, generation: int) -> bool:

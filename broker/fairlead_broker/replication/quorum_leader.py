@@ -574,7 +574,7 @@ class QuorumLeader:
             effects.append(write)
 
     def _resignation(self) -> WriteRecord | None:
-        """Return a vacancy if this broker's disk failed or lags, and enough other voters are near to elect one.
+        """Return a vacancy if this broker's disk failed or lags, and enough other voters are near to elect a leader.
 
         After a failed fsync, unsynced pages may be lost even though reads still return them, so the broker also gives
         up its vote.

@@ -12,7 +12,7 @@ class SourceCredentials:
 
     token: str | None = None
     ca_pem: bytes | None = None
-    """Certificates of the authorities of the source, or None for the authorities of the system."""
+    """Certificates of the source's authorities, or None for the system's authorities."""
     identity_pem: bytes | None = None
     """Key and certificate chain that the link presents."""
 

@@ -71,11 +71,11 @@ class SourceCluster:
         return await self._json("POST", "/v1/offsets:lookup", OffsetsLookupAnswer, request)
 
     async def hand_over(self, name: str, request: HandOverRequest) -> HandOverAnswer:
-        """Make the source refuse records of a topic; return the ends of its partitions. Raises like `_call`."""
+        """Make the source refuse records for a topic; return the ends of its partitions. Raises like `_call`."""
         return await self._json("POST", f"/v1/topics/{quote(name)}:hand-over", HandOverAnswer, request)
 
     async def take_back(self, name: str) -> None:
-        """Make the source accept records of a topic again. Raises like `_call`."""
+        """Make the source accept records for a topic again. Raises like `_call`."""
         await self._json("POST", f"/v1/topics/{quote(name)}:take-back", TopicDescription)
 
     async def get(self, path: str, type_: type[T], query: Mapping[str, str | int] | None = None) -> T:
@@ -147,7 +147,7 @@ class SourceCluster:
         body: bytes,
         seconds: float,
     ) -> memoryview:
-        """Return the body of an answer. Raises `ProblemError` for a refusal of the source, and `SourceUnreachable`."""
+        """Return the body of an answer. Raises `ProblemError` for a refusal by the source, and `SourceUnreachable`."""
         builder = self._client.request(method, address.rstrip("/") + path)
         builder = builder.timeout(timedelta(seconds=seconds)).headers(headers)
         if self._token is not None:

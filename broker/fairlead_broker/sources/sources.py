@@ -40,7 +40,7 @@ class Sources:
         return cluster
 
     async def checked(self, link: str, record: LinkRecord) -> SourceCluster:
-        """Return the connections of a link after a check of the id of its source.
+        """Return the connections of a link after checking the id of its source.
 
         Raises `SourceUnreachable`, the source's `ProblemError`, and `link_source_changed`.
         """

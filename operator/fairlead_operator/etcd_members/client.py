@@ -85,7 +85,7 @@ class EtcdMembersClient:
         return _members(url, answer)
 
     async def status(self, url: str) -> EtcdStatus:
-        """Return the status of a member, which needs no majority. Raises `EtcdUnavailable`."""
+        """Return the status of a member; the call needs no majority. Raises `EtcdUnavailable`."""
         answer = await self._call(url, "maintenance/status", {})
         try:
             return EtcdStatus(

@@ -22,7 +22,7 @@ class Claim:
     created: str
     """`metadata.creationTimestamp`: RFC 3339 in UTC, which sorts as text."""
     held_id: str | None
-    """Topic id in the status of the Topic, which shows that the Topic owns or owned the topic; None if the status has
+    """Topic id in the status of the Topic; the id shows that the Topic owns or owned the topic; None if the status has
     no id."""
     deleting: bool = False
 

@@ -1,11 +1,11 @@
 """Deletion of a namespace: releases Topics and Rebalances while the operator has permissions in the namespace.
 
 The deletion of a namespace also deletes the operator's roles in the namespace, and perhaps the operator itself; only in
-listed namespaces are the rights kept for longer (`lasting_rights`). Kubernetes deletes the pods of a namespace before
-its other objects. The operator checks the namespace when pods terminate, and must remove its finalizers before the pods
-are gone: later, a finalizer of the operator would block the deletion permanently. `cluster` calls this module when pods
-terminate, `topic` and `rebalance` call it before they add a finalizer and when their resource is deleted, and `wiring`
-calls it when the operator itself stops.
+listed namespaces does the operator keep its rights until its resources are released (`lasting_rights`). Kubernetes
+deletes the pods of a namespace before its other objects. The operator checks the namespace when pods terminate, and
+must remove its finalizers before the pods are gone: later, a finalizer of the operator would block the deletion
+permanently. `cluster` calls this module when pods terminate, `topic` and `rebalance` call it before they add a
+finalizer and when their resource is deleted, and `wiring` calls it when the operator itself stops.
 """
 
 from __future__ import annotations

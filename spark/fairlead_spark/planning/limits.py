@@ -178,7 +178,7 @@ class TriggerPace:
     rows_min: int | None
     """Number of new records at which a trigger stops waiting and reads; None if triggers never wait."""
     seconds_max: float
-    """Seconds after the last trigger with new records, after which a trigger no longer waits."""
+    """Seconds since the last trigger with new records after which a trigger no longer waits."""
     _last_at: float | None = None
 
     def is_due(self, rows: int, now: float) -> bool:

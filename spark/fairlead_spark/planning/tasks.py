@@ -73,7 +73,7 @@ def _balanced(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRan
 
 
 def _bounded(ranges: Sequence[OffsetRange], rows_max: int) -> list[tuple[OffsetRange, ...]]:
-    """Distribute the ranges among tasks of at most `rows_max` records, which makes at least rows / `rows_max` tasks.
+    """Distribute the ranges among tasks of at most `rows_max` records: at least rows / `rows_max` tasks.
 
     Two pieces of a range never fit into one task, as `RangeRead` requires: a range with several pieces is larger than
     `rows_max`, so the records of two pieces exceed `rows_max`.

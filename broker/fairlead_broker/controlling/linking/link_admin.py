@@ -293,7 +293,7 @@ class LinkAdmin:
         await self._change_topic(topic, change, once=True)
 
     async def set_eras(self, name: str, eras: tuple[Era, ...]) -> None:
-        """Set the eras of a mirror to those of its source, which was promoted itself."""
+        """Set the eras of a mirror to the eras of its source, which was itself promoted."""
 
         def change(record: TopicRecord) -> TopicRecord:
             mirror = record.mirror
@@ -407,7 +407,7 @@ def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
 
 
 def _same(name: str, existing: LinkRecord, wanted: LinkRecord) -> LinkRecord:
-    """Return the existing link. Raises `link_exists` if its specification differs from the wanted one."""
+    """Return the existing link. Raises `link_exists` if its specification differs from the requested specification."""
     comparable = msgspec.structs.replace(
         wanted, created_us=existing.created_us, changed_us=existing.changed_us, state=existing.state
     )

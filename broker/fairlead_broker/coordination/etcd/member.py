@@ -56,7 +56,7 @@ class Member:
         self._options = options
         self._check = check
         self._checked = False
-        """Whether the member was checked on the current connection, which is required before a request is sent."""
+        """Whether the member was checked on the current connection; the check is required before a request is sent."""
         self._channel: grpc.aio.Channel | None = None
         self._connecting: asyncio.Task[None] | None = None
 

@@ -197,7 +197,7 @@ ERRORS: Final[Mapping[str, KafkaError]] = MappingProxyType(
         "coordination_unavailable": KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Error for each problem code, unless the family of the call has a different one."""
+"""Error for each problem code, unless the family of the call has a different error."""
 FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyType(
     {
         Family.DATA: {

@@ -49,7 +49,7 @@ class DroppedSegments:
         self._lock = Lock()
 
     def add(self, segments: Iterable[Segment], due_us: TimestampUs) -> None:
-        """Add segments that were dropped from their log, whose files may be removed at `due_us`."""
+        """Add segments that were dropped from their log and whose files may be removed at `due_us`."""
         if not self._forgotten:
             self._waiting.extend((due_us, segment) for segment in segments)
 

@@ -12,7 +12,7 @@ SMALL_ANSWER_BYTES = 256 << 10
 """Number of bytes that an answer may always take. An answer of this size is sent in one piece and its bytes are
 returned at once."""
 ANSWER_SHARE = 4
-"""Divisor of the budget's free bytes, which gives the limit for one answer. The limit ensures that the first large
+"""Divisor of the budget's free bytes; the quotient is the limit for one answer. The limit ensures that the first large
 answers leave room for others."""
 
 

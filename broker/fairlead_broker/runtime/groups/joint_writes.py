@@ -37,7 +37,7 @@ class JointWrite:
         now_us: TimestampUs,
         check: Callable[[], None],
     ) -> JointWrite:
-        """Return the write of the valid commits; answer the commits that need no write, and refuse the invalid ones.
+        """Return the write of the valid commits; answer commits that need no write, and refuse invalid commits.
 
         `check` raises a problem if the group must not be written now.
         """

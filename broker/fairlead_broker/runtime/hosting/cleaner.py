@@ -2,9 +2,9 @@
 
 Child processes (`cleaning_child`) do the work of rounds, one process for each round that may run at the same time
 (`log.cleaner.threads`). This task replaces segments and paces the children, so that producers keep their latency: after
-every few megabytes, a child waits for permission from this task, which is given at the configured rate and not while
-the disk is slow. Every replica cleans its own log. `compaction` decides which partition is due and which records are
-removed.
+every few megabytes, a child waits for permission from this task; the permission is given at the configured rate, and
+not while the disk is slow. Every replica cleans its own log. `compaction` decides which partition is due and which
+records are removed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CleanerSettings:
     rounds_max: int
     """Number of rounds that may run at the same time."""
     buffer_bytes: int
-    """Memory of the maps of keys, which the rounds share equally."""
+    """Memory for the maps of keys, shared equally by the rounds."""
     backoff_seconds: Callable[[], float]
     """Number of seconds between two searches for a due partition, while no partition is due."""
     bytes_per_second_max: Callable[[], float]
@@ -122,7 +122,7 @@ class Cleaner:
                 rounds.create_task(self._run(child))
 
     async def _run(self, child: CleaningChild) -> None:
-        """Clean due partitions with one child, one after the other."""
+        """Clean due partitions one after another, with one child."""
         idle_since = self._clock.monotonic()
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Progress of a mirror's partition at its leader: what the source answered last, and what was skipped or dropped."""
+"""Progress of a mirror's partition at its leader: the source's last answer, and the skipped and dropped records."""
 
 from __future__ import annotations
 

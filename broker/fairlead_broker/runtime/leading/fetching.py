@@ -28,8 +28,8 @@ CACHED_READ_BYTES = 1 << 20
 """Maximum number of bytes of one read on the event loop. A read of this size takes about 60 us and is sent as one piece
 of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
-"""Maximum number of bytes that one call reads on the event loop, which takes about a quarter of a millisecond; larger
-reads use the disk pool."""
+"""Maximum number of bytes that one call reads on the event loop; reading them takes about a quarter of a millisecond;
+larger reads use the disk pool."""
 
 EPOCH_WAIT_SECONDS_MAX = 1.0
 """Maximum number of seconds for which a fetch that names a later leader epoch waits until this broker's mirror shows

@@ -207,7 +207,7 @@ class LeaderReplica:
 
     @property
     def is_drained(self) -> bool:
-        """Whether the partition was handed over, and neither a batch nor a marker can move its end any more (L18)."""
+        """Whether the partition was handed over and its end is final: no batch or marker can move the end (L18)."""
         return (
             self._handed_over is not None
             and not self._is_appending

@@ -1,4 +1,4 @@
-"""Shell around one partition's leader state machine, which passes events to the state machine and executes its effects.
+"""Shell around one partition's leader state machine: passes events to the state machine and executes its effects.
 
 A `LeaderReplica`, which appends and reads, owns the shell of its partition's state machine. The shell communicates with
 followers, the coordination store and the lease. The `LeaderMachine` makes all decisions. After `close`,

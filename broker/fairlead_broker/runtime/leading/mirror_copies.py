@@ -50,7 +50,7 @@ class MirrorCopies:
         partition.time_passed()
 
     async def follow_start(self, partition: LeaderReplica, log_start: Offset) -> None:
-        """Delete the records below the source's log start, as far as they are committed here."""
+        """Delete the records below the source's log start that are committed here."""
         offset = min(log_start, partition.readable_limit)
         if offset > partition.log_start_offset:
             await self._run(partial(self._advance, partition, offset))

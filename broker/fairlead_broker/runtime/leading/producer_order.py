@@ -446,7 +446,7 @@ class ProducerOrder:
             self._answer_repeat(follower, original.base_offset, last_offset, original.append_time_us)
 
     def copied(self, state: ProducerState, end_offset: Offset) -> None:
-        """Take over the transactions of a log to which batches of another cluster were appended."""
+        """Adopt the transactions of the log after batches from another cluster were appended."""
         self._end_offset = end_offset
         if state.transactions or self._machine.transactions:
             self._machine = PartitionProducers(state.copy())

@@ -1,4 +1,4 @@
-"""Metrics of links: what this broker has copied, and the lag of the mirrors that it leads."""
+"""Metrics of links: the amounts that this broker has copied, and the lag of the mirrors that it leads."""
 
 from __future__ import annotations
 

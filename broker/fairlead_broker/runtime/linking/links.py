@@ -225,7 +225,7 @@ async def mirror_ends(
 async def _positions_of(
     positions: Positions, keys: Sequence[TopicIdPartition]
 ) -> dict[TopicIdPartition, PositionFound]:
-    """Return the answers of the leaders of partitions about the ends of their logs."""
+    """Return the partition leaders' answers about the ends of their logs."""
     asked = [PositionAsked(topic_id=key.topic_id, partition=key.partition, with_end=True) for key in keys]
     return dict(zip(keys, await positions.ask(asked), strict=True))
 

@@ -67,7 +67,7 @@ class Cleanings:
         )
 
     async def own(self, request: CleaningRequest) -> ReplicaCleaning:
-        """Return the state of this broker's replica, after it was requested to begin a round."""
+        """Return the cleaning state of this broker's replica; begin a round if requested."""
         broker, log = self._peers.own.broker, self._log_of(request.key)
         if log is None:
             return ReplicaCleaning(broker=broker, state="not_held", detail="the broker has no open copy")

@@ -30,8 +30,8 @@ UNSENT: Final = Offset(-1)
 class ReplicaCursor:
     """Cursor of a follower in one partition.
 
-    After an answer with records, the cursor rests until the follower names the partition again, which confirms that the
-    records arrived.
+    After an answer with records, the cursor rests until the follower names the partition again and thereby confirms
+    that the records arrived.
     """
 
     __slots__ = ("_sent_high_watermark", "_sent_log_start", "_session", "partition", "resting", "spec")

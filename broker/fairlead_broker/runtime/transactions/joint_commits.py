@@ -1,7 +1,7 @@
 """Commits of transactions of several producers in one write of the store: all of them, or none (rule 7.1.7).
 
-`Transactions` builds the change of each producer's record. A refused change refuses all changes, before anything is
-written.
+`Transactions` builds the change of each producer's record. If one change is refused, all changes are refused, before
+anything is written.
 """
 
 from __future__ import annotations

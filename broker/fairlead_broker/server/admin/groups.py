@@ -96,7 +96,7 @@ class AtCoordinator:
         return answer
 
     async def answer(self, call: Call, group: str, group_call: GroupCall, body: bytes) -> None:
-        """Answer a call about a group, whose body has been read, here or at the coordinator of the group."""
+        """Answer a call about a group here or at the coordinator of the group; the body of the call has been read."""
         if not call.may_forward:
             await _send(call, await _bounded(group, group_call(call, body), _effect(call)))
         elif not await self._attempt(call, group, group_call, body, last=False):

@@ -55,7 +55,7 @@ class DocsPageCalls:
 
 
 class OpenApiCalls:
-    """Endpoint of the OpenAPI document of this release, which is generated once."""
+    """Endpoint of the OpenAPI document of this release; the document is generated once."""
 
     def __init__(self, release: str) -> None:
         self._release = release

@@ -43,7 +43,7 @@ LATE_SECONDS: Final = 0.014
 must take less than 0.1 s. A lower value reduces goodput: at twice the peak load, 12 ms gave 0.82 to 0.99 of the peak,
 and 20 ms gave 0.95 to 1.0 with later refusals."""
 CALLS_MIN: Final = 64
-"""Minimum of the limit, which is enough to keep event loop, disk and network busy."""
+"""Minimum of the limit: enough calls to keep the event loop, the disk and the network busy."""
 EXCESS_PERCENT: Final = 10
 """Maximum number of calls that are admitted beyond the limit for callers with few calls, in percent of the limit."""
 _DECREASE: Final = 0.7

@@ -60,7 +60,7 @@ class FetchedPartition:
 
     @property
     def ends_wait(self) -> bool:
-        """Whether the partition has records, skipped offsets or a problem, which ends the wait of a long poll."""
+        """Whether the partition has records, skipped offsets or a problem; each ends the wait of a long poll."""
         return self.has_moved or self.refused
 
 

@@ -43,12 +43,12 @@ ON_LOOP_BYTES_MAX: Final = 16 << 10
 # Number of decoded bytes after which an answer ends early, as if it had reached max_bytes. The stored batches may be a
 # thousand times smaller than the decoded records.
 OPENED_BYTES_MAX: Final = 16 << 20
-# Maximum number of column bytes that are converted to text at once, which takes ten milliseconds. The text of small
-# records is ten times larger than their columns.
+# Maximum number of column bytes that are converted to text at once; the conversion takes ten milliseconds. The text of
+# small records is ten times larger than their columns.
 SLICE_BYTES_MAX: Final = 32 << 10
 # Maximum number of records and headers that are converted to objects at once; an object takes about 800 bytes.
 SLICE_OBJECTS_MAX: Final = 4096
-# Maximum size of the headers of one record, whose text may be six times larger and is written in one call.
+# Maximum size of the headers of one record; their text may be six times larger, and is written in one call.
 HEADER_BYTES_MAX: Final = 1 << 20
 # Number of bytes that a row occupies in addition to its payloads: offset, timestamp and positions in the buffers.
 _ROW_BYTES: Final = 32

@@ -29,7 +29,7 @@ from fairlead_broker.server.records.transaction_headers import name_partition, s
 from fairlead_broker.server.routing.forwarding import Forwarding
 
 FEW_RECORDS_MAX: Final = 16
-"""Maximum number of records whose keys are hashed one by one, which takes less time than the preparation of arrays."""
+"""Maximum number of records whose keys are hashed one by one; this takes less time than preparing arrays."""
 
 
 @dataclass(frozen=True, slots=True)

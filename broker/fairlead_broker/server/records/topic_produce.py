@@ -46,7 +46,7 @@ TURNS_MAX: Final = 10_000
 """Maximum number of topics whose last partition is remembered. Beyond this number, the rotation over partitions
 restarts for all topics, which only makes the distribution less even."""
 ON_LOOP_RECORDS_MAX: Final = 4096
-"""Maximum number of records whose statuses are computed on the event loop, which takes a few milliseconds."""
+"""Maximum number of records whose statuses are computed on the event loop; the computation takes a few milliseconds."""
 SEQUENCES_ARE_OF_PARTITIONS: Final = (
     "none if the broker selects the partitions: each sequence belongs to one partition"
 )

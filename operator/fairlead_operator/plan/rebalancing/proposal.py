@@ -3,7 +3,7 @@
 Replicas are counted, not bytes, since the brokers report the size of a log only while it moves. Each replica of a
 removed broker moves to the broker with the least load. Replicas move from the broker with the most load to the added
 brokers, or with mode `Full` to any broker, until no two loads differ by more than one. After these moves, preferred
-leaders are balanced, which copies no replica. Except for the replicas of removed brokers, no move puts two replicas of
+leaders are balanced without copying a replica. Except for the replicas of removed brokers, no move puts two replicas of
 a partition that were in different racks into the same rack.
 """
 

@@ -210,7 +210,7 @@ def _creation(wanted: Any) -> CreateTopicRequest:
 
 
 def _describe(call: KafkaCall, result: Any, view: TopicView) -> None:
-    """Set the id, the numbers and the configuration of a new topic, which newer versions of the answer contain."""
+    """Set the id, counts and configuration of a new topic; only newer versions of the answer have these fields."""
     if call.version < DESCRIBED_SINCE:
         return
     if not call.request.validate_only:
