@@ -81,7 +81,7 @@ def test_without_an_event_loop() -> None:
 
 
 def test_without_the_broker_the_package_is_named() -> None:
-    """Without the broker installed, the error names the missing package."""
+    """If the broker is not installed, the error names the missing package."""
     program = (
         "import importlib.metadata as m; m.entry_points = lambda **_: ()\n"
         "from fairlead import testing\n"

@@ -1,4 +1,4 @@
-"""A compacted topic with three replicas: each cleans its own log, and clients go on over a change of leader."""
+"""A compacted topic with three replicas: each replica cleans its own log, and clients continue with a new leader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def addresses(cluster: Cluster) -> list[str]:
 
 @pytest.mark.scenario
 async def test_replicas_clean_their_own_logs_and_agree(cluster: Cluster) -> None:
-    """Each replica keeps the newest record of each key, also after the leader stopped during a table's writes."""
+    """Each replica keeps the newest record of each key, even if the leader stops while a table is being written."""
     await start_eager(cluster)
     topic_id = await cluster.topic(
         "accounts", cleanup_policy="compact", segment_ms=1, min_cleanable_dirty_ratio=0.01
@@ -62,7 +62,7 @@ async def test_replicas_clean_their_own_logs_and_agree(cluster: Cluster) -> None
 
 @pytest.mark.scenario
 async def test_no_deleted_key_comes_back_with_a_replica_that_was_away(cluster: Cluster) -> None:
-    """A replica that was away for longer than `delete.retention.ms` leads later without a key that was deleted."""
+    """A replica that was away for longer than `delete.retention.ms` lacks the deleted key when it later leads."""
     await start_eager(cluster)
     topic_id = await cluster.topic(
         "accounts", cleanup_policy="compact", segment_ms=1, min_cleanable_dirty_ratio=0, delete_retention_ms=0
@@ -107,7 +107,7 @@ async def test_no_deleted_key_comes_back_with_a_replica_that_was_away(cluster: C
 
 @pytest.mark.scenario
 async def test_producers_go_on_over_a_cleaning_and_a_change_of_leader(cluster: Cluster) -> None:
-    """The next leader recognizes the last batches of a producer, whose records all replicas have cleaned away."""
+    """The next leader recognizes a producer's last batches, although all replicas have removed their records."""
     await start_eager(cluster)
     topic_id = await cluster.topic("accounts", cleanup_policy="compact", min_cleanable_dirty_ratio=0)
     client = await cluster.led("accounts", topic_id)

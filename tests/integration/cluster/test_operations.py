@@ -23,7 +23,7 @@ def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
 
 
 async def stored(cluster: Cluster, topic_id: TopicId, value: bytes) -> AppendResult:
-    """Produce a value, again if the leader changes before it is acknowledged."""
+    """Produce a value, and retry if the leader changes before the value is acknowledged."""
     while True:
         flights = await cluster.led("flights", topic_id)
         try:

@@ -1,4 +1,4 @@
-"""Sizes of replicas on all brokers, asked from any broker."""
+"""Sizes of the replicas on all brokers, requested from any broker."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def patched(at: int, form: str, value: int) -> Callable[[bytes], bytes]:
     ],
 )
 async def test_broken_batches(api, batch_of, change: Callable[[bytes], bytes], code: str) -> None:
-    """A broken batch is refused for the first rule that it violates, both by itself and in a frame."""
+    """A broken batch is refused for the first rule that it violates, both alone and in a frame."""
     batch = change(batch_of(b"a" * 200, b"b" * 100))
     answer = await api.post_batch(RECORDS, batch)
 

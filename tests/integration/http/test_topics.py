@@ -36,7 +36,7 @@ async def test_dry_run_creates_nothing(api) -> None:
 
 
 async def test_list_by_pages(api) -> None:
-    """Topics are listed once each across pages, in order of names, with opaque cursors that are checked."""
+    """Each topic is listed once across pages, in order of names, with opaque cursors that are checked."""
     names = sorted(["b.2", "a-1", "c_3", "B", "0"])
     for name in names:
         await api.create(name)
@@ -186,7 +186,7 @@ async def test_unchanged_metadata_has_the_headers_of_the_full_answer(api) -> Non
 
 
 async def test_fetched_records_vary_with_accept(api) -> None:
-    """Fetched records have `Vary: Accept`, because caches must know that one address has several media types."""
+    """Fetch answers have `Vary: Accept`, because caches must know that one address has several media types."""
     await api.create("varied")
     await api.post("/v1/topics/varied/records", {"records": [{"value": "a"}]})
     for accept in ("application/json", "application/vnd.fairlead.batches"):

@@ -64,7 +64,7 @@ async def test_the_same_key_for_another_body_is_refused(api: Calls) -> None:
 
 
 async def test_after_a_partial_success_a_repeat_stores_the_rest(api: Calls) -> None:
-    """A repeated request stores only the partition that was refused at first, once its limit is raised."""
+    """A repeated request stores only the records that a partition refused at first, once its limit is raised."""
     await api.create("orders", 2, max_message_bytes=2000)
     small, large = keys_of(0, 2, 1)[0], keys_of(1, 2, 1)[0]
     body = [{"key": small, "value": "small"}, {"key": large, "value": "x" * 5000}]

@@ -89,7 +89,7 @@ async def test_topics_are_created_enlarged_and_deleted(admin: AdminClient) -> No
 async def test_topics_that_cannot_be_created_are_refused(
     admin: AdminClient, topic: NewTopic, code: int
 ) -> None:
-    """Each reason for a refusal has Kafka's error, also if the request is only validated."""
+    """Each reason for a refusal has Kafka's error, even if the request is only validated."""
     refused = [
         await run(lambda validate=validate: outcome(admin.create_topics([topic], validate_only=validate)))
         for validate in (True, False)
@@ -152,7 +152,7 @@ async def test_the_old_call_replaces_all_keys(admin: AdminClient) -> None:
 
 
 async def test_records_are_deleted_up_to_an_offset(bootstrap: str, admin: AdminClient) -> None:
-    """Records below the offset are gone, and the answer has the new start of the log."""
+    """After a deletion, records below the offset are gone, and the answer contains the new log start offset."""
     await run(produced, bootstrap, "orders", [{"value": b"%d" % number} for number in range(10)])
 
     def steps() -> list[Any]:
@@ -173,7 +173,7 @@ async def test_records_are_deleted_up_to_an_offset(bootstrap: str, admin: AdminC
 
 
 async def test_the_cluster_is_described(admin: AdminClient, bootstrap: str) -> None:
-    """The cluster has its broker as controller, and operations that the caller may carry out."""
+    """The cluster's description names its broker as controller and the operations that the caller may carry out."""
 
     def steps() -> Any:
         return admin.describe_cluster(include_authorized_operations=True).result(SECONDS_MAX)

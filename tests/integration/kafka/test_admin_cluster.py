@@ -1,4 +1,4 @@
-"""Administration by Kafka's clients in a cluster: any broker takes a change, and replicas move between brokers."""
+"""Administration by Kafka's clients in a cluster: any broker accepts a change, and replicas move between brokers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def elect(connection: KafkaConnection) -> int:
 async def test_replicas_move_and_leaders_are_elected(
     cluster: LocalCluster, connection: KafkaConnection
 ) -> None:
-    """A partition moves to other brokers and gets its preferred leader; what is not possible has Kafka's errors."""
+    """A partition moves to other brokers and gets its preferred leader; impossible requests get Kafka's errors."""
 
     async def state() -> tuple[int, list[int]]:
         [topic] = (await connection.ask(ApiKey.METADATA, 12, topics=[{"name": "orders"}])).topics

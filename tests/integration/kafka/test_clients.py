@@ -1,4 +1,4 @@
-"""Clients in Python against one broker: programs that `make prove PROVE=kafka-clients` runs against a cluster."""
+"""Python clients against one broker: programs that `make prove PROVE=kafka-clients` runs against a cluster."""
 
 from __future__ import annotations
 

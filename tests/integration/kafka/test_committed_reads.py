@@ -42,7 +42,7 @@ def read_to_end(bootstrap: str, topic: str, isolation: str) -> tuple[list[bytes 
 
 
 async def test_readers_of_committed_records_skip_aborted_transactions(start: StartBroker) -> None:
-    """Records of an aborted transaction are read by others only, also where a log has nothing else at its end."""
+    """Only readers of uncommitted records get the records of an aborted transaction, even at the end of a log."""
     running = await start()
     address, bootstrap = f"http://{running.addresses.data}", kafka_address(running)
     async with Producer(address, transactional="loader") as producer:

@@ -17,7 +17,7 @@ from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
 
 PROTOCOLS = ("classic", "consumer")
 REBALANCING = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
-"""Errors of a commit by a member that has not joined the current generation."""
+"""Errors for a commit from a member that has not joined the current generation."""
 
 
 def member(bootstrap: str, topic: str, **settings: object) -> Consumer:

@@ -25,7 +25,7 @@ EXAMPLES = 6
 
 
 def call(address: str, api: Api, version: int, body: bytes) -> bytes:
-    """Send one request over a connection of its own, and return the response after its header."""
+    """Send one request over a separate connection, and return the response after its header."""
     host, _, port = address.rpartition(":")
     header = struct.pack(">hhih", api.key, version, 7, -1) + b"\0" * is_flexible(api, version)
     with socket.create_connection((host, int(port)), SECONDS_MAX) as connection:
@@ -39,7 +39,7 @@ def call(address: str, api: Api, version: int, body: bytes) -> bytes:
 
 
 def exactly(connection: socket.socket, nbytes: int) -> bytes:
-    """Return the next bytes; fail if the broker closes the connection before."""
+    """Return the next bytes; fail if the broker closes the connection first."""
     found = b""
     while len(found) < nbytes:
         read = connection.recv(nbytes - len(found))

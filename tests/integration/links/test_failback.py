@@ -1,4 +1,4 @@
-"""A failover, and the way back: the old source follows its promoted copy, and keeps what only it has."""
+"""A failover and the return: the old source follows its promoted copy, and keeps the records that only it has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refusals import raises
 async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
     source: Cluster, target: Cluster
 ) -> None:
-    """After a failover, the old source is cut where the histories part, and its own records are kept in a file."""
+    """After a failover, the old source is truncated where the histories diverge; its own records are kept in a file."""
     topic_id = await source.topic("flights", replication_factor=1)
     flights = await source.led("flights", topic_id)
     await flights.produce(b"copied")

@@ -1,4 +1,4 @@
-"""A hand-over under load loses nothing, and producers, groups and transactions go on at the mirror."""
+"""A hand-over under load loses no record, and producers, groups and transactions continue at the mirror."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_a_repeat_across_a_hand_over_is_recognised(source: Cluster, target
 
 
 async def test_a_hand_over_can_be_given_up(source: Cluster, target: Cluster) -> None:
-    """While the mirror of a paused link lacks records, its hand-over can be given up: the source accepts records."""
+    """While the mirror of a paused link lacks records, its hand-over can be abandoned: the source accepts records."""
     topic_id = await source.topic("flights", replication_factor=1)
     flights = await source.led("flights", topic_id)
     await link(source, target)

@@ -1,4 +1,4 @@
-"""Losses at the source: expired records and recreated topics are reported, and never passed over."""
+"""Losses at the source: expired records and recreated topics are reported, and never skipped silently."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from refusals import refuses
 async def test_a_mirror_has_the_bytes_of_its_source_and_accepts_records_once_promoted(
     source: Cluster, target: Cluster
 ) -> None:
-    """Topic id, offsets, epochs and producers are those of the source, before and after a hand-over."""
+    """Topic id, offsets, epochs and producers equal those of the source, before and after a hand-over."""
     topic_id = await source.topic("flights", replication_factor=1)
     flights = await source.led("flights", topic_id)
     for number in range(20):

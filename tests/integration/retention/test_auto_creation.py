@@ -69,7 +69,7 @@ async def test_creators_converge_while_the_default_changes(api) -> None:
 
 
 async def test_readers_never_create(api) -> None:
-    """A topic is not created by fetch, offsets, describe or a waiting consumer, which get not found."""
+    """Fetch, offsets, describe and a waiting consumer create no topic; each is refused as not found."""
     fetched = await api.fetch("flights", 0)
     offsets = await api.call("GET", "/v1/topics/flights/partitions/0/offsets")
     described = await api.call("GET", "/v1/topics/flights")

@@ -76,7 +76,7 @@ async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(lives, cloc
 
 @pytest.mark.parametrize("kind", ["flipped", "malformed"])
 async def test_hostile_bytes_in_a_closed_segment_end_the_round_and_not_the_broker(lives, kind: str) -> None:
-    """A round over damaged or malformed bytes ends; the broker goes on to serve, and cleans other partitions."""
+    """A round over damaged or malformed bytes ends; the broker continues to serve, and cleans other partitions."""
     api = await lives.start(EAGER)
     topic = await api.admin.create_topic("broken", config={**TABLE, "min.compaction.lag.ms": 3_600_000})
     for number in range(5):

@@ -123,7 +123,7 @@ async def test_the_command_line_trims(api) -> None:
 @pytest.mark.scenario
 @pytest.mark.slow
 async def test_a_deletion_survives_a_kill(process) -> None:
-    """An acknowledged deletion survives a kill of the broker right afterwards, with either durability."""
+    """An acknowledged deletion survives an immediate kill of the broker, with either durability."""
     async with Admin(process.address) as admin, Producer(process.address) as producer:
         for name, durability in (("synced", "synced"), ("replicated", "replicated")):
             await admin.create_topic(name, config={"durability": durability})

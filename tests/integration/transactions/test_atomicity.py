@@ -179,7 +179,7 @@ async def test_offsets_are_stored_with_all_transactions_or_none(ring: Ring) -> N
 
 
 async def test_lists_name_the_producers_with_open_transactions(ring: Ring) -> None:
-    """Every broker lists the producers whose records are in an open transaction at any leader, and no other."""
+    """Every broker lists exactly the producers that have records in an open transaction at any leader."""
     opened = await ring.begin("opened")
     await ring.begin("empty")
     await ring.write(opened, "orders", "a", "b", "c")

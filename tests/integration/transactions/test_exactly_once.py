@@ -91,7 +91,7 @@ async def stopped(worker: asyncio.Task[None]) -> None:
 
 
 async def test_each_record_has_one_effect_despite_stops_of_brokers_and_workers(cluster: Cluster) -> None:
-    """Each input has one output for readers of committed records, while brokers stop and workers come and go."""
+    """Each input has one output for readers of committed records, while brokers and workers stop and start."""
     urls, done = urls_of(cluster), Counter[bytes]()
     workers = [asyncio.create_task(work(urls, f"pricing-{number}", done)) for number in (1, 2)]
     await fill(urls, range(50))

@@ -190,7 +190,7 @@ def check_machine(*, real_nodes: bool = False) -> None:
 
 
 def identity(pid: int) -> str | None:
-    """Return an identity for a process that no later process with the same id has; None when the process has ended."""
+    """Return an identity that no later process with the same id shares; None when the process has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -50,7 +50,7 @@ class Daemon:
         self._file = STATE / "pids" / f"{name}.json"
 
     def start(self, command: Sequence[object] | None = None, *, pass_fds: tuple[int, ...] = ()) -> None:
-        """Start the daemon with `command`, or with its previous command, with its output in its log."""
+        """Start the daemon with `command` or its previous command; its output goes to its log."""
         words = [str(word) for word in command] if command is not None else self._record()["command"]
         with (STATE / "log" / f"{self.name}.log").open("ab") as log:
             started = subprocess.Popen(

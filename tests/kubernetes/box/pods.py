@@ -96,7 +96,7 @@ class KubernetesPods(Kubernetes):
         self._signal(pod, namespace, signal.SIGCONT)
 
     def kill(self, pod: str, namespace: str) -> None:
-        """Kill every process of a pod's containers, which the kubelet restarts."""
+        """Kill every process of a pod's containers; the kubelet restarts the containers."""
         self._signal(pod, namespace, signal.SIGKILL)
 
     def _signal(self, pod: str, namespace: str, number: signal.Signals) -> None:

@@ -104,7 +104,7 @@ async def test_records_taken_one_by_one_count_one_by_one(bootstrap: str, admin: 
 
 
 async def test_a_reader_of_single_records_is_not_overdue(bootstrap: str) -> None:
-    """The processing time of a member counts for each record, not for the whole batch."""
+    """The processing timeout of a member applies to each record, not to the whole batch."""
     async with consumer_of(bootstrap, processing_timeout="400ms") as consumer:
         got = []
         async for record in consumer.records():

@@ -29,7 +29,7 @@ async def test_a_group_continues_at_its_commit(scene, calls) -> None:
 
 
 async def test_refused_commits(scene, calls) -> None:
-    """A commit with a stale epoch, of an unknown member or of another group's member is refused and stores nothing."""
+    """A commit with a stale epoch, or from an unknown or another group's member, is refused and stores nothing."""
     [member] = await scene.joined("m-1")
     other = Member(calls, f"{scene.group}-b", "m-b")
     await other.join(scene.topic)

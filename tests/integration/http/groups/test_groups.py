@@ -191,7 +191,7 @@ async def test_a_storm_of_heartbeats(scene, calls) -> None:
 
 
 async def test_groups_are_listed_by_pages(scene, calls) -> None:
-    """Groups are listed once each, whichever broker answers a page."""
+    """Each group is listed once, whichever broker answers a page."""
     names = [f"{scene.group}-{letter}" for letter in "abcde"]
     for name in names:
         assert (await calls.commit(name, offsets=[scene.entry(0, 1)])).status == 200

@@ -86,7 +86,7 @@ async def test_binary_may_begin_below(api, ten) -> None:
 
 
 async def test_arrow_begins_exactly(api, ten) -> None:
-    """A fetch as Arrow opens in any Arrow reader, begins at the offset and contains the offsets as a column."""
+    """The Arrow answer to a fetch opens in any Arrow reader, begins at the offset and has the offsets as a column."""
     answer = await api.get(f"{RECORDS}?offset=3", accept=ARROW)
     table = pa.ipc.open_stream(answer.body).read_all()
 

@@ -71,7 +71,7 @@ BODIES: dict[str, tuple[str, str, Callable[[], bytes]]] = {
 async def longest_hold(work: asyncio.Task) -> float:
     """Return the longest time for which the loop did not run a timer of a millisecond while the work was under way.
 
-    Time in which this process had no processor is not counted.
+    Time during which this process had no processor is not counted.
     """
     longest, before = 0.0, (time.perf_counter(), time.process_time())
     while not work.done():

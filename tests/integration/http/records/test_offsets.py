@@ -17,7 +17,7 @@ async def test_ends_of_a_partition(api, batch_of) -> None:
 
 
 async def test_offset_at_a_time(api, batch_of) -> None:
-    """A lookup by time returns offset and time of the first record at or after it, or null if there is none."""
+    """A lookup by time returns offset and time of the first record that is not earlier, or null if there is none."""
     await api.create("flights")
     for seconds in (0, 10, 20):
         batch = batch_of(b"a", b"b", timestamp_us=START_US + seconds * 1_000_000)
@@ -69,7 +69,7 @@ async def test_a_lookup_with_a_later_leader_epoch(api, batch_of) -> None:
 
 
 async def test_wrong_lookups(api) -> None:
-    """A lookup with an invalid position or partition is refused, and the refusal names the place of the mistake."""
+    """A lookup with an invalid position or partition is refused, and the refusal names the position of the mistake."""
     await api.create("flights")
     codes = [
         (await api.post("/v1/offsets:lookup", body)).code
