@@ -276,7 +276,7 @@ def authority_name(cluster: str) -> str:
 
 
 def brokers_tls_name(cluster: str) -> str:
-    """Return the name of the Secret with the brokers' certificate of the operator's own authority."""
+    """Return the name of the Secret with the brokers' certificate, signed by the operator's own authority."""
     return f"{cluster}-brokers-tls"
 
 

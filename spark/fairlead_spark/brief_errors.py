@@ -1,6 +1,6 @@
 """Errors of a read or write without the traceback of the Python process in which Spark plans.
 
-Spark shows the formatted traceback of a failed process to the user. For a wrong option, a missing topic or lost
+Spark shows the formatted traceback of a failed process to the user. For an invalid option, a missing topic or lost
 records, the traceback contains only modules of Spark and of this package. The source and the sinks use this module on
 the driver when they plan.
 """

@@ -114,12 +114,12 @@ def table_schema(options: Mapping[str, str]) -> StructType:
 
 
 def read_part(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options of a table that apply to reads."""
+    """Return the options of a table that apply to reads."""
     return {name: value for name, value in options.items() if name.lower() not in WRITE_NAMES - READ_NAMES}
 
 
 def write_part(options: Mapping[str, str]) -> dict[str, str]:
-    """Return those options of a table that apply to writes; the topic defaults to the only topic of its reads."""
+    """Return the options of a table that apply to writes; the topic defaults to the only topic of its reads."""
     taken = {name: value for name, value in options.items() if name.lower() not in READ_NAMES - WRITE_NAMES}
     match ReadOptions.parse(read_part(options)).selection:
         case Subscribe(topics=(topic,)):

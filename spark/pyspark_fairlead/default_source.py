@@ -73,7 +73,7 @@ class DefaultSource(DataSource):
         try:
             return StreamReader(self._read_options(schema))
         except OptionError as error:
-            # After an error in this method, Spark tries to stop the missing reader and shows the error of the stop.
+            # After an error in this method, Spark tries to stop the missing reader and shows the error of that attempt.
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,4 +1,4 @@
-"""Which records of a log are the newest of their keys, after a round has mapped the keys of its range.
+"""Which records of a log are the newest for their keys, after a round has mapped the keys of its range.
 
 In the mapped range, the newest records are those whose offsets are in the map. The second pass of a round therefore
 hashes no key of this range again, and does not decode batches without a newest record. Below the mapped range, which

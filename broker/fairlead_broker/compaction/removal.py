@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 
 class Copying(Enum):
-    """How a follower continues with the batches of its leader."""
+    """How a follower continues with the batches from its leader."""
 
     APPEND = auto()
     """The batches are appended."""

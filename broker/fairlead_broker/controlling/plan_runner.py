@@ -32,7 +32,7 @@ complete. The argument of the function is the maximum number of partitions in on
 
 
 class PlanRunner:
-    """Runner of the plans of this broker's controller."""
+    """Runner of plans for this broker's controller."""
 
     def __init__(self, coordination: Coordination, mirror: Mirror) -> None:
         self._coordination = coordination

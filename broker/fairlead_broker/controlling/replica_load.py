@@ -82,7 +82,7 @@ class ReplicaLoad:
             self._promises.remove(promise)
 
     def follow(self, change: PartitionChange) -> None:
-        """Remove from the promises the replicas that a change of the mirror has created."""
+        """Remove from the promises the replicas created by a change in the mirror."""
         if change.after is not None and self._promises:
             existing = {replica.broker for replica in change.after.value.replicas}
             for promise in self._promises:

@@ -44,7 +44,7 @@ def too_many_failures(wait_seconds: float) -> ProblemError:
 def bearer_token(values: list[bytes]) -> str:
     """Return the token in the values of the header `Authorization`; at least one value is required.
 
-    Raises `unauthenticated` for two headers, another scheme, an empty or a too long token, and for characters that are
+    Raises `unauthenticated` for two headers, another scheme, a token that is empty or too long, and characters that are
     not allowed in a token.
     """
     if len(values) != 1 or len(values[0]) > HEADER_BYTES_MAX:

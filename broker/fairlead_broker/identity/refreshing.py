@@ -60,7 +60,7 @@ class KeyRefresh:
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
-        """Read the keys that an earlier run has stored. An unreadable file is ignored."""
+        """Read the keys stored by an earlier run. An unreadable file is ignored."""
         try:
             kept = msgspec.json.decode(self._file.read_bytes(), type=dict[str, _Kept])
         except (OSError, msgspec.MsgspecError):

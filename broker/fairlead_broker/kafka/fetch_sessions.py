@@ -1,8 +1,8 @@
 """Fetch sessions (KIP-227): the broker remembers a reader's partitions, so that the reader sends only changes.
 
-`calls.fetch` begins each fetch here, and leaves partitions without news out of the answers of a session. The memory of
-all sessions is bounded: a reader beyond a limit gets no session, and sends every partition in every request. This
-module must not know what a fetch returns, and has no clock.
+`calls.fetch` begins each fetch here, and leaves unchanged partitions out of the answers of a session. The memory of all
+sessions is bounded: a reader beyond a limit gets no session, and sends every partition in every request. This module
+must not know what a fetch returns, and has no clock.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ PUBLIC_APIS: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiK
 TRAFFIC: Final[Mapping[ApiKey, Traffic]] = MappingProxyType(
     {ApiKey.PRODUCE: Traffic.PRODUCE, ApiKey.FETCH: Traffic.FETCH}
 )
-"""Purpose of each API with records; every other API is a call."""
+"""Kind of traffic of each API that transfers records; every other API is a call."""
 
 
 class Throttling:

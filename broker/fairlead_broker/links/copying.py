@@ -17,7 +17,7 @@ from fairlead_broker.replication.divergence import EpochEnd, EpochStart, truncat
 
 
 class OnTruncation(StrEnum):
-    """Reaction to records that the source has lost after the mirror copied them (rule L13)."""
+    """Reaction to records that the source lost after the mirror copied them (rule L13)."""
 
     FOLLOW = "follow"
     """The mirror also drops the records, because the history of the source is the truth."""
@@ -45,7 +45,7 @@ class FaultReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorLog:
-    """Offsets and epochs of the leader's log of a mirror's partition."""
+    """Offsets and epochs of the log at the leader of a mirror's partition."""
 
     log_start: Offset
     end_offset: Offset

@@ -1,7 +1,7 @@
 """Range of producer ids of each cluster, so that producers of a mirror's source never share an id with others.
 
-A mirror contains records from the producers of its source. Without ranges, a promoted mirror could take the first batch
-of a producer of its own cluster for a repeat of a copied batch, and not store the batch (rule L11).
+A mirror contains records from the producers of its source. Without ranges, a promoted mirror could mistake the first
+batch from a producer of its own cluster for a repeat of a copied batch, and not store the batch (rule L11).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Known:
     """Facts that a controller has learned since it began to run the promotion of one topic."""
 
     source_ends: Mapping[PartitionIndex, CopiedTo] | None = None
-    """Ends of the partitions of a source that was handed over; None before the source answered."""
+    """Ends of the partitions of a source that was handed over; None until the source has answered."""
     mirror_ends: Mapping[PartitionIndex, CopiedTo] = field(default_factory=dict)
     """Ends of the committed records of the mirror's partitions that have a leader."""
     groups_copied: bool = False

@@ -43,7 +43,7 @@ class LinkPolicies(Entry, frozen=True, kw_only=True):
     """Reactions of mirrors to losses of the source."""
 
     truncated: str = "follow"
-    """`follow`: drop records that the source has lost. `stop`: stop the partition."""
+    """`follow`: drop records that the source lost. `stop`: stop the partition."""
     expired: str = "skip"
     """`skip`: continue after records that the source deleted before they were copied. `stop`: stop the partition."""
 

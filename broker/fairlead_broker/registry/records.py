@@ -393,7 +393,7 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
 
 
 def config_texts(values: Mapping[str, ConfigScalar]) -> dict[str, str]:
-    """Return the configuration values as texts, from a record that any release has written."""
+    """Return the configuration values as texts, from a record written by any release."""
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
     }

@@ -42,7 +42,7 @@ class QuotaExchange:
             await self.exchange()
 
     async def exchange(self) -> None:
-        """Report the use of this broker, and set its shares according to the answer."""
+        """Report this broker's use of the limits, and set its shares according to the answer."""
         reports = self._view.reports()[:REPORTS_MAX]
         keys = {name_of(key): key for key, _, _ in reports}
         uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
@@ -54,7 +54,7 @@ class QuotaExchange:
         self._view.set_shares(reports, others)
 
     def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
-        """Return the answer to the report of a broker. Reports are sent to the controller only."""
+        """Return the answer to a broker's report. Reports are sent to the controller only."""
         now = self._clock.monotonic()
         self._usage.forget_idle(now)
         by_others = self._usage.report(broker, [(use.name, use.limit, use.amount) for use in uses], now)

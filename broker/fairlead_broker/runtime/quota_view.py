@@ -78,8 +78,8 @@ class CallerQuota:
     def begin(self, traffic: Traffic, body_bytes: int) -> None:
         """Admit a request and charge it. Raises `throttled`, in which case nothing is charged.
 
-        A fetch of a caller in debt is admitted but must wait (`wait_seconds`). `body_bytes`: declared size of a produce
-        body.
+        A fetch from a caller in debt is admitted but must wait (`wait_seconds`). `body_bytes`: declared size of a
+        produce body.
         """
         for counter in self._under_way:
             if counter.count >= counter.share:

@@ -132,7 +132,8 @@ class SecurityChanges:
     async def _wait_for(self, broker: BrokerId, revision: Revision) -> None:
         """Send requests to a broker until its mirror has reached a revision, or the broker is no longer registered.
 
-        Any answer of a peer contains its revision, so a request for the log ends of no partitions is sufficient.
+        Any answer from a peer contains the peer's revision, so a request for the log ends of no partitions is
+        sufficient.
         """
         while self._peers.seen_revision(broker) < revision and broker in self._mirror.metadata.brokers:
             with suppress(PeerUnavailable, ProblemError):

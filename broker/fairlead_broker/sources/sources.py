@@ -75,7 +75,7 @@ def check_source(link: str, source: LinkSource, actual: str) -> None:
 
 
 def unreachable(link: str, error: SourceUnreachable | ProblemError) -> ProblemError:
-    """Return the problem of a call that needs the source of a link."""
+    """Return the problem for a call that needs the source of a link."""
     if isinstance(error, ProblemError):
         if error.code == "link_source_changed":
             return error

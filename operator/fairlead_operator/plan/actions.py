@@ -190,9 +190,9 @@ class Outcomes:
     restarted: list[RestartBroker] = field(default_factory=list)
     refusals: list[RestartRefusal] = field(default_factory=list)
     refused_resizes: list[str] = field(default_factory=list)
-    """Messages of the API server about claims that it refused to enlarge."""
+    """Messages from the API server about claims that it refused to enlarge."""
     refused_objects: list[str] = field(default_factory=list)
-    """Messages of the API server about objects that it refused."""
+    """Messages from the API server about objects that it refused."""
     refused_calls: list[str] = field(default_factory=list)
     """The brokers' messages about calls that they refused."""
     refused_quotas: list[str] = field(default_factory=list)

@@ -146,4 +146,4 @@ class ObservedEtcd:
     broker_schemes: frozenset[Scheme] = frozenset()
     """URL schemes that brokers use to call etcd, as observed in their pods and pod templates."""
     refused: str = ""
-    """Message of the API server about a missing pod that it refuses; empty if no pod is refused."""
+    """Message from the API server about a missing pod that it refuses; empty if no pod is refused."""

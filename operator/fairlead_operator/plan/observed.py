@@ -190,7 +190,7 @@ class Observed:
     silence: str = ""
     """Reason why no broker answers; empty while a broker answers."""
     refused: Mapping[int, str] = field(default_factory=dict)
-    """Brokers whose pod the API server refuses, each with the message of the API server."""
+    """Brokers whose pod the API server refuses, each with the message from the API server."""
 
     @property
     def nodes(self) -> dict[int, str]:

@@ -72,7 +72,7 @@ class Facts:
     etcd: EtcdStatus | None = None
     etcd_condition: Condition | None = None
     etcd_refused: str = ""
-    """Message of the API server about a refused pod of etcd; empty if no pod of etcd is refused."""
+    """Message from the API server about a refused pod of etcd; empty if no pod of etcd is refused."""
     etcd_changes: str = ""
     """Description of the change of etcd that is in progress; empty if no change is in progress."""
 

@@ -269,7 +269,7 @@ class ClusterReconciler:
         return Objects(pods, sets, claims, services)
 
     async def _refused_pods(self, cluster: Cluster, objects: Objects) -> dict[str, dict[int, str]]:
-        """Return the messages of the API server about refused pods, keyed by StatefulSet and ordinal.
+        """Return the messages from the API server about refused pods, keyed by StatefulSet and ordinal.
 
         The StatefulSet controller reports a refusal only in its Events, which are read while pods are missing.
         """

@@ -165,8 +165,8 @@ class EtcdStep:
     ) -> EtcdLook:
         """Return the next step for a Cluster's etcd, computed from live objects and the members' answers.
 
-        `refusals` contains the messages of the API server about refused pods, keyed by StatefulSet and ordinal. Objects
-        of other components are ignored. A member that does not answer is not treated as an error.
+        `refusals` contains the messages from the API server about refused pods, keyed by StatefulSet and ordinal.
+        Objects of other components are ignored. A member that does not answer is not treated as an error.
         """
         if cluster.spec.etcd.external is not None:
             return await self._look_at_external(cluster.spec.etcd.external)

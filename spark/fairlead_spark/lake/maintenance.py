@@ -1,8 +1,8 @@
 """Compaction and vacuum of a table, by the query that writes it.
 
 The stream writer calls this module on the driver after the commit of a micro-batch, while Spark waits. A failed
-compaction or vacuum never fails the batch, which is already in the table. Readers of older versions see the files that
-a compaction has replaced until a vacuum deletes these files.
+compaction or vacuum never fails the batch, which is already in the table. Readers of older versions see the files
+replaced by a compaction until a vacuum deletes these files.
 """
 
 from __future__ import annotations

@@ -267,8 +267,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _view(self) -> ClusterView:
-        # The options of a stream are checked at the start of every query, not in the constructor: after a failed
-        # constructor, Spark tries to stop the missing reader and would show the error of the stop instead.
+        # The options of a stream are checked at the start of every query, not in the constructor: if the constructor
+        # failed, Spark would try to stop the missing reader and show the error of that attempt instead.
         return ClusterView(self._options.for_stream())
 
 

@@ -90,7 +90,7 @@ class LinkAdmin:
     async def create(self, request: CreateLinkRequest, *, dry_run: bool = False) -> tuple[LinkRecord, bool]:
         """Create a link; return it, and whether this call created it.
 
-        The source is called once, so that a wrong address is refused now. Raises `link_exists`,
+        The source is called once, so that a wrong address is refused at once. Raises `link_exists`,
         `link_source_unreachable`, `invalid_link` for a source that is this cluster, and `not_possible_now`.
         """
         cluster = self._metadata.cluster

@@ -39,7 +39,7 @@ from fairlead_broker.sources.source_cluster import SourceUnreachable
 from fairlead_broker.sources.sources import Sources
 
 SURVEY_SECONDS: Final = 10.0
-"""Seconds between two lists of the topics of a source."""
+"""Seconds between two listings of a source's topics."""
 TICK_SECONDS: Final = 1.0
 PROMOTION_SECONDS: Final = 0.05
 """Seconds between two checks of a promotion that waits; during the wait, no cluster accepts records for the topic."""
@@ -55,7 +55,7 @@ class LinkView:
     problem: str | None = None
     """Reason why the source could not be surveyed; None after a survey that succeeded."""
     blocked: dict[str, tuple[TopicId, str]] = field(default_factory=dict)
-    """Topic id and reason of each topic of the source that cannot be mirrored, by its name in the source."""
+    """Topic id and reason for each source topic that cannot be mirrored, by the topic's name in the source."""
     surveyed_at: float = float("-inf")
 
 

@@ -52,7 +52,7 @@ class _Learned:
 
 @dataclass(slots=True)
 class Promotions:
-    """Runner of the promotions of this broker's term."""
+    """Runner of the promotions during this broker's term."""
 
     coordination: Coordination
     mirror: Mirror

@@ -282,7 +282,7 @@ class ClassicGroup:
     def _identity_refusal(
         self, member_id: str, instance_id: str | None, *, allows_pending: bool = False
     ) -> Refusal | None:
-        """Return the refusal of an unknown member, or of a static member that another member has replaced."""
+        """Return the refusal for an unknown member, or for a static member that another member has replaced."""
         if instance_id is not None:
             static = self._static(instance_id)
             if static is None:

@@ -256,5 +256,5 @@ def _response_of(call: KafkaCall, part: _Part, leaders: set[int]) -> Any:
 
 
 def _refused(version: int, error: KafkaError) -> Any:
-    """Return the refusal of a whole request."""
+    """Return the refusal for a whole request."""
     return FetchResponse(version=version, error_code=error, session_id=0, responses=[])

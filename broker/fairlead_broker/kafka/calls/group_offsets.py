@@ -219,7 +219,7 @@ class GroupOffsetCalls:
 
 
 def commit_error(problem: ProblemError) -> KafkaError:
-    """Return the error of a refused commit."""
+    """Return the error for a refused commit."""
     if problem.code == "group_not_empty":
         # A program that is not a member commits to a group that has members.
         return KafkaError.UNKNOWN_MEMBER_ID

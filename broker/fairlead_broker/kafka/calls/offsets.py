@@ -150,6 +150,6 @@ def _end_of(replica: LeaderReplica, wanted: int) -> tuple[int, int]:
 
 
 def _check_epoch(replica: LeaderReplica, wanted: int) -> None:
-    """Raise the problem of a request with another leader epoch; -1 stands for any epoch."""
+    """Raise the problem for a request with another leader epoch; -1 stands for any epoch."""
     if wanted not in (-1, replica.leader_epoch):
         raise wrong_leader_epoch(replica.topic, replica.index, LeaderEpoch(wanted), replica.leader_epoch)

@@ -324,7 +324,7 @@ def open_empty_writer(storage: Storage, segment: Segment, config: TopicConfig) -
 
 
 def unlink_added(segments: Iterable[Segment]) -> None:
-    """Remove the files of segments that a failed append has created. Raises `StorageFailed`."""
+    """Remove the files of segments created by a failed append. Raises `StorageFailed`."""
     for segment in segments:
         try:
             segment.unlink()

@@ -166,7 +166,7 @@ class SyncRounds:
         self._busy -= 1
 
     def timed(self, sync: Callable[[], Offset]) -> Offset:
-        """Run a sync that `claim` has granted, and record its duration. The call blocks."""
+        """Run a sync granted by `claim`, and record its duration. The call blocks."""
         begun = self._clock.monotonic()
         offset = sync()
         self._observe(self._clock.monotonic() - begun)

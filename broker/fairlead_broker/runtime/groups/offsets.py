@@ -93,7 +93,7 @@ class CommittedOffsets:
 
 
 class CommitChecks(Protocol):
-    """Checks of commits by members of one protocol."""
+    """Checks for commits from members of one protocol."""
 
     def check_commit(self, member_id: str | None, member_epoch: int, principal: str | None = None, /) -> None:
         """Raise a problem unless the caller may commit."""

@@ -89,7 +89,7 @@ class _Reading:
 
     @property
     def wants_more(self) -> bool:
-        """Whether another read is worthwhile; a read of less than the size of a full read usually is not."""
+        """Whether another read is worthwhile; a read smaller than a full read usually is not."""
         if self._next_offset >= self.limit:
             return False
         if self._data:

@@ -521,7 +521,7 @@ class LeaderReplica:
     def check_fetch(
         self, offset: Offset, leader_epoch: LeaderEpoch | None, last_epoch: LeaderEpoch | None
     ) -> None:
-        """Raise the problem of a fetch with a different leader epoch, a truncated record, or an invalid offset."""
+        """Raise the problem for a fetch with a different leader epoch, a truncated record, or an invalid offset."""
         topic, index = self.topic, self.index
         if leader_epoch is not None and leader_epoch != self.leader_epoch:
             raise refusals.wrong_leader_epoch(topic, index, leader_epoch, self.leader_epoch)
@@ -629,7 +629,7 @@ class LeaderReplica:
     # -- changes by other components
 
     def topic_changed(self, mirror: MirrorOf | None, handed_over: HandedOver | None) -> None:
-        """Apply the topic's role in a link. Transactions that a promoted mirror has left open are ended."""
+        """Apply the topic's role in a link. Transactions that are still open in a promoted mirror are ended."""
         was_mirror, self.mirror, self._handed_over = self.mirror is not None, mirror, handed_over
         if was_mirror and mirror is None and self._order.has_open:
             self._shared.looks.took_leadership(self)

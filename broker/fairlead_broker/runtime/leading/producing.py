@@ -265,7 +265,7 @@ class Producing:
         return header
 
     def _check_transactional(self, acks: Acks) -> None:
-        """Raise the problem of a transactional batch that other brokers might not understand, or might lose."""
+        """Raise the problem for a transactional batch that other brokers might not understand, or might lose."""
         if not self._takes_transactions():
             raise ProblemError(
                 "malformed_batch",

@@ -213,7 +213,7 @@ class ClusterEntry:
             storage=self._storage,
             residence=here,
         )
-        # If `open` has just created the directory, the volume and kernel of the directory could not be determined
+        # If `open` has just created the directory, the ids of its volume and of the kernel could not be determined
         # before the call.
         self._residence = here or self._present_residence()
         return directory

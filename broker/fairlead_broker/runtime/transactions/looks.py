@@ -98,7 +98,7 @@ class TransactionLooks:
         self.has_open(partition)
 
     def appended_marker(self, kind: MarkerKind) -> None:
-        """Count the marker that a leader has appended."""
+        """Count the marker that a leader appended."""
         self._meters.appended_marker(kind)
 
     def hint(self, producers: Iterable[ProducerId]) -> None:

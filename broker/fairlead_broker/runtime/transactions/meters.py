@@ -63,7 +63,7 @@ class TransactionMeters:
         self._telemetry.metric("fairlead_transaction_unfinished_partitions").set_function(unfinished)
 
     def decided(self, outcome: Outcome, reason: EndReason) -> None:
-        """Count a transaction whose decision this broker has written."""
+        """Count a transaction whose decision this broker wrote."""
         self._decided[outcome, reason].inc()
 
     def committed(self, seconds: float) -> None:
@@ -75,7 +75,7 @@ class TransactionMeters:
         self._end_seconds.observe(seconds)
 
     def appended_marker(self, kind: MarkerKind) -> None:
-        """Count a marker that a leader of this broker has appended."""
+        """Count a marker that a leader on this broker appended."""
         self._markers[kind].inc()
 
     def looked(self, records: int) -> None:

@@ -79,7 +79,7 @@ class OpsApplication:
             status, headers, body = await self._endpoints[route.name](scope)
         except ProblemError as problem:
             answer = problem_answer(problem)
-            # No call of this listener has a body. The bytes after a body might not be a request that a proxy sent.
+            # No call to this listener has a body. The bytes after a body might not be a request that a proxy sent.
             status, headers, body = answer.status, [*answer.headers, (b"connection", b"close")], answer.body
         except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
             answer = problem_answer(self._failures.record(error, "ops"))

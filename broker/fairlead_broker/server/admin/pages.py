@@ -73,7 +73,7 @@ class OpenApiCalls:
 
 
 class ProblemPageCalls:
-    """Endpoint of the pages of the problem catalogue."""
+    """Endpoint that serves the pages of the problem catalogue."""
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Return the endpoint of each route of this family, by route name."""

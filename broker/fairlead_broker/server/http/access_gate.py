@@ -91,7 +91,7 @@ class AccessGate:
 
     @staticmethod
     def end(call: Call) -> None:
-        """Complete the charge of a call whose body is complete or is not read further."""
+        """Complete the charge of a call whose body is complete or will not be read further."""
         quota = call.quota
         if quota is not None:
             traffic = call.matched_route.traffic

@@ -89,7 +89,7 @@ class CallLimit:
         return self.calls >= self.limit
 
     def admits(self, caller: str) -> bool:
-        """Return whether a further call of a caller is admitted."""
+        """Return whether a further call from a caller is admitted."""
         if self.calls < self.limit:
             return True
         own = self._under_way.get(caller, 0)
@@ -303,7 +303,7 @@ class BodyBudget:
             body.end_early()
 
     def begin_call(self, caller: str) -> None:
-        """Count a produce call of a caller until ``end_call``. Raises ProblemError overloaded."""
+        """Count a produce call from a caller until ``end_call``. Raises ProblemError overloaded."""
         if not self.calls.begin(caller):
             raise ProblemError(
                 "overloaded",
@@ -312,7 +312,7 @@ class BodyBudget:
             )
 
     def end_call(self, caller: str) -> None:
-        """Stop counting a produce call of a caller."""
+        """Stop counting a produce call from a caller."""
         self.calls.end(caller)
 
     def take(self, size_bytes: int, client: Client) -> None:

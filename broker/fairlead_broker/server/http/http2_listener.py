@@ -152,7 +152,7 @@ class Http2Listener:
             ssl_ca=client_ca,
             ssl_client_verify=client_ca is not None,
         )
-        # Without an authority, granian would serve clients and request no certificates.
+        # Without an authority, granian would serve clients without requesting certificates.
         assert server.ssl_ctx[0] is (tls is not None), "a listener with material must use TLS"
         assert server.ssl_ctx[-1] is (client_ca is not None), (
             "a listener with client_ca must request certificates"

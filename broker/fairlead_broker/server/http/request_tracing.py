@@ -1,4 +1,4 @@
-"""OpenTelemetry spans for appends and fetches that traced callers request.
+"""OpenTelemetry spans for appends and fetches requested by traced callers.
 
 A request with a `traceparent` header gets a child span. Tracing adds no overhead to other requests, or to a broker that
 exports no traces. The application wraps each endpoint once.

@@ -189,7 +189,7 @@ class FetchCalls:
         return call.access is not before
 
     def _topics(self, request: FetchRequest) -> list[str]:
-        """Return the names of those topics in a request that exist."""
+        """Return the names of the existing topics in a request."""
         names = map(self._broker.metadata.topic_name, {TopicId(each.topic_id) for each in request.partitions})
         return [name for name in names if name is not None]
 

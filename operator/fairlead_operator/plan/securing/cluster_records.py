@@ -25,7 +25,7 @@ CLUSTER_OWNER: Final = "cluster"
 
 @dataclass(frozen=True, slots=True)
 class SharedQuotaPlan:
-    """Changes of the quotas that the Users of a namespace share."""
+    """Changes to the quotas that the Users of a namespace share."""
 
     put: Mapping[str, Mapping[str, int]]
     """Shared limits by subject."""
