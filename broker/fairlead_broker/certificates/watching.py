@@ -20,7 +20,7 @@ from fairlead_broker.clock import Clock
 from fairlead_broker.telemetry import Telemetry
 
 LOOK_SECONDS: Final = 10.0
-"""Seconds between two checks of the files. A change of a mounted Secret reaches the files of a pod within about a
+"""Seconds between two checks of the files. A change to a mounted Secret reaches the files of a pod within about a
 minute.
 """
 

@@ -24,7 +24,7 @@ from fairlead_broker.registry.store_writes import Put, Transaction, absent, unch
 
 
 class ConfigAdmin:
-    """Changes of configurations by merge patches (null resets a key or all keys).
+    """Changes to configurations by merge patches (null resets a key or all keys).
 
     Each method returns when the mirror shows the change. Every call may raise `ProblemError`: `invalid_config` before
     any write, `conflict`, `coordination_unavailable`.

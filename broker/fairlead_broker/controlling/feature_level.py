@@ -1,4 +1,4 @@
-"""Changes of the cluster's feature level, requested by the key `feature.level` of a configuration patch.
+"""Changes to the cluster's feature level, requested by the key `feature.level` of a configuration patch.
 
 `configs` uses this module for patches of the cluster's configuration. Only this request raises the level, and only if
 every registered broker supports the new level. The level is never lowered. The transaction does not detect a broker

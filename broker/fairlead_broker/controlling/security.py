@@ -1,4 +1,4 @@
-"""Changes of API tokens, ACLs and quotas, by compare-and-set (rules A11 to A13, Z4, Z12).
+"""Changes to API tokens, ACLs and quotas, by compare-and-set (rules A11 to A13, Z4, Z12).
 
 The broker that received the request executes the change, so that the text of a token never passes between brokers.
 Every broker reads the changed records from its mirror.
@@ -27,7 +27,7 @@ _Owned: TypeAlias = Versioned[TokenRecord] | Versioned[AclRecord] | Versioned[Qu
 
 
 class SecurityAdmin:
-    """Changes of tokens and ACLs. Each method returns when the mirror shows the change.
+    """Changes to tokens and ACLs. Each method returns when the mirror shows the change.
 
     Every call may raise `ProblemError` `conflict` and `coordination_unavailable`.
     """

@@ -365,7 +365,7 @@ class EmbeddedStore:
 
 
 def _report(done: Future[None]) -> None:
-    """Log an error of an expiry that the timer started. After a failure of the store, later calls raise the error."""
+    """Log an error in an expiry that the timer started. After a failure of the store, later calls raise the error."""
     try:
         done.result()
     except CoordinationError as error:

@@ -71,7 +71,7 @@ class Membership:
 
     @property
     def revision(self) -> Revision:
-        """Revision of the stored registration. A mirror at this revision shows the last change of the registration."""
+        """Revision of the stored registration. A mirror at this revision shows the last change to the registration."""
         return self._mod_revision
 
     @property

@@ -46,7 +46,7 @@ _log = structlog.get_logger("fairlead.coordination")
 
 @dataclass(frozen=True, slots=True)
 class MirrorUpdate:
-    """Changes of the mirror at one revision, or at several revisions if the keys were listed again."""
+    """Changes to the mirror at one revision, or at several revisions if the keys were listed again."""
 
     revision: Revision
     changes: tuple[Change, ...]
@@ -100,7 +100,7 @@ class Mirror:
         self._apply(page.revision, changed)
 
     async def run(self) -> None:
-        """Apply the changes of the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
+        """Apply changes from the store until cancelled. Raises `CoordinationClosed` when the client is closed."""
         try:
             while True:
                 await self._follow()

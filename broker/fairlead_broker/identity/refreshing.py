@@ -90,7 +90,7 @@ class KeyRefresh:
         keys, _ = self._sources[name]
         while True:
             await asyncio.wait([self._fetching.get(name) or self._begin(name)])
-            # No event announces a change of the issuer's keys.
+            # No event announces a change to the issuer's keys.
             await asyncio.sleep(RETRY_SECONDS if keys.failing else REFRESH_SECONDS)  # noqa: TID251
 
     def _begin(self, name: str) -> asyncio.Task[None]:

@@ -120,7 +120,7 @@ class DirectoryLocked(LogError):
 
 
 def wrap_os_error(error: OSError, what: str) -> LogError:
-    """Return a `Shortage` for an exhausted resource, or a `StorageFailed` for any other error of a file operation."""
+    """Return a `Shortage` for an exhausted resource, or a `StorageFailed` for any other error in a file operation."""
     text = f"{what}: {error.strerror or error}"
     if error.errno in NO_SPACE:
         return DiskFull(text)

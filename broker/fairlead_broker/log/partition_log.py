@@ -131,7 +131,7 @@ class PartitionLog(ReadableLog):
         self._names = 1
         self._names_synced = 0
         # A thread that needs both the write lock and the sync lock acquires the write lock first. The write lock
-        # serialises all changes of the log. The sync lock serialises syncs, because the kernel reports a failed
+        # serialises all changes to the log. The sync lock serialises syncs, because the kernel reports a failed
         # write-back to only one of two concurrent callers.
         self._write_lock = RLock()
         self._sync_lock = Lock()

@@ -7,7 +7,7 @@
 
 `PartitionLeader.step` is the only method that changes state; all other public methods only read the state. Each leader
 epoch has a new state machine. The state machine computes the high watermark of the partition, and decides which change
-of the partition record is written next: a replica joins or leaves the isr, `syncing` becomes `synced`, or the leader
+to the partition record is written next: a replica joins or leaves the isr, `syncing` becomes `synced`, or the leader
 resigns. One write is in flight at a time, and a proposed broker belongs to the maximal isr as soon as the write is
 requested.
 

@@ -143,7 +143,7 @@ class QuorumLeader:
         self._directory_failed = False
         self._resigned = False
         self._is_settled = False
-        """Whether no change of voters, members or write quorum is due; most reports then cause no write."""
+        """Whether no change to voters, members or write quorum is due; most reports then cause no write."""
         self._near: frozenset[BrokerId] = frozenset()
         self._write_wanted = write_wanted
         self._read_record()

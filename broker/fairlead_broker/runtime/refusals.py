@@ -72,7 +72,7 @@ def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
 
 
 def topic_is_mirror(topic: str, link: str) -> ProblemError:
-    """Return the problem for a change of a topic that a link writes (rule L7)."""
+    """Return the problem for a change to a topic that a link writes (rule L7)."""
     return ProblemError(
         "topic_is_mirror",
         f"topic {topic} is a mirror of the link {link}, which alone may write the topic",

@@ -69,7 +69,7 @@ class RunningReads:
         return None if task.cancelled() else task.result()
 
     async def run(self) -> None:
-        """Check access again after each change of tokens, ACLs, mode or issuer keys, and when tokens expire."""
+        """Check access again after each change to tokens, ACLs, mode or issuer keys, and when tokens expire."""
         while True:
             # No event announces the expiry of a token.
             await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - see the comment

@@ -48,8 +48,8 @@ async def open_broker(
 
     `new_id` returns a random version 4 UUID. If given, `storage` replaces the disk. `coordination` is a client of a
     store that several brokers share. The client is closed with the broker. `tls` is the material for peers with TLS.
-    Raises LogError for errors of the directory and CoordinationError for errors of coordination, with advice in the
-    message. If the start fails, all opened components are closed before the exception is raised.
+    Raises LogError for a failure of the directory and CoordinationError for a failure of coordination; the message
+    gives advice. If the start fails, all opened components are closed before the exception is raised.
     """
     state = state or BrokerState()
     engine = build_engine(settings, telemetry, clock, new_id)

@@ -69,7 +69,7 @@ class _Written:
 
 
 class Events:
-    """Writes Events; errors of the API server are logged, not raised."""
+    """Writes Events; errors from the API server are logged, not raised."""
 
     def __init__(self, api: EventCalls, clock: Clock, log: Log, *, instance: str) -> None:
         self._api = api

@@ -216,7 +216,7 @@ def plan_cluster(cluster: Cluster, observed: Observed, context: Context) -> Clus
 def _cluster_config(
     cluster: Cluster, observed: Observed, split: ConfigSplit, plans: tuple[ScalePlan, RollPlan]
 ) -> tuple[AlterConfig, ...]:
-    """Return the changes of the cluster's configuration, its feature level and its security mode, one call each."""
+    """Return the changes to the cluster's configuration, its feature level and its security mode, one call each."""
     alteration = changes(split.dynamic, observed.brokers.config) if observed.brokers else {}
     return (
         *([AlterConfig(alteration)] if alteration else ()),

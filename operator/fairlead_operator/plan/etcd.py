@@ -255,7 +255,7 @@ def _empty(view: EtcdView) -> Step | None:
 
 
 def _move(view: EtcdView) -> Step | None:
-    """Return the change of one member's peer URL if all members are healthy; None if every peer URL is as desired."""
+    """Return the change to one member's peer URL if all members are healthy; None if every peer URL is as desired."""
     ordinal = view.unmoved
     if ordinal is None:
         return None

@@ -74,7 +74,7 @@ class Facts:
     etcd_refused: str = ""
     """Message from the API server about a refused pod of etcd; empty if no pod of etcd is refused."""
     etcd_changes: str = ""
-    """Description of the change of etcd that is in progress; empty if no change is in progress."""
+    """Description of the change to etcd that is in progress; empty if no change is in progress."""
 
     @property
     def now(self) -> datetime:

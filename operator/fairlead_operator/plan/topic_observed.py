@@ -121,7 +121,7 @@ class LiveTopics:
 
     @cached_property
     def load(self) -> Mapping[int, int]:
-        """The number of replicas, over all topics, that each broker has or will have."""
+        """The number of replicas, across all topics, that each broker has or will have."""
         return Counter(
             broker
             for topic in self.topics.values()

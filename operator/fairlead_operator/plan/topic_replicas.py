@@ -17,7 +17,7 @@ class ReplicaChooser:
     """Chooses replicas for the partitions of one topic; each chosen replica counts as load in the next choice."""
 
     def __init__(self, brokers: Collection[LiveBroker], load: Mapping[int, int]) -> None:
-        """Create a chooser; `load` is the number of replicas, over all topics, on each broker."""
+        """Create a chooser; `load` is the number of replicas, across all topics, on each broker."""
         self._brokers = {broker.id: broker for broker in brokers}
         self._racks = racks_of(brokers)
         self._load = Counter(load)

@@ -163,7 +163,7 @@ class ClusterActions:
             # The broker has stopped since the state was observed; the next pass needs no permit for a stopped broker.
             self._log.info("broker is no longer registered", broker=broker)
         except ClusterError as refusal:
-            # Every other error of the cluster counts as a refused permit and does not abort the pass.
+            # Every other error from the cluster counts as a refused permit and does not abort the pass.
             self.outcomes.refusals.append(RestartRefusal(broker, refusal.detail))
         else:
             return True

@@ -312,7 +312,7 @@ def _status_manifest(namespace: str, name: str, status: RebalanceStatus) -> Mani
 
 
 def _pause(rebalance: Rebalance, plan: RebalancePlan) -> float | None:
-    """Return the seconds until the next pass, or None if the next pass waits for a change of the resource."""
+    """Return the seconds until the next pass, or None if the next pass waits for a change to the resource."""
     if plan.findings:
         return WAIT_SECONDS
     if plan.state == "Rebalancing":

@@ -398,7 +398,7 @@ async def _take_topic_back(source: SourceCluster, topic: str) -> None:
 
 
 def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
-    """Return the problem for a change of a topic that a link writes."""
+    """Return the problem for a change to a topic that a link writes."""
     return ProblemError(
         "topic_is_mirror",
         f"topic {topic} is a mirror of the link {mirror.link}, which alone may write the topic",

@@ -87,7 +87,7 @@ class _CleaningFile(PosixFile):
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write, start the transfer of the written pages to the disk, and wait for the transfer of all earlier pages.
 
-        The last sync reports errors of the transfers.
+        The last sync reports errors in the transfers.
         """
         super().write(buffers, position)
         self._write_out(position, sum(map(len, buffers)), _START)

@@ -87,7 +87,7 @@ class Segment:
         self._storage = storage
         self._cache = cache
         # Lock that guards `growing` and the files of the next sync. Without the lock, a sync that runs between two
-        # changes of this state would miss files, or release files that it has not written, and would still report the
+        # changes to this state would miss files, or release files that it has not written, and would still report the
         # files as durable.
         self._end_lock = Lock()
         self._size: int | None = None
@@ -103,8 +103,8 @@ class Segment:
         self.body: SegmentBody | None = None
         """State in memory, or None while a closed segment is not in use. The last segment always has a body."""
         self.unsynced_files: tuple[File, ...] = ()
-        """Files of a closed segment that the next sync must write out. The files stay open, because the
-        kernel reports an error of their write-back only to open files.
+        """Files of a closed segment that the next sync must write out. The files stay open, because the kernel reports
+        a write-back error only to open files.
         """
 
     @property

@@ -124,7 +124,7 @@ class ReplicaFetching:
     def mirror_changed(self) -> None:
         """End the pauses after failures, because a leader may be available again or a partition record may be newer.
 
-        A change of the throttle rate ends all pauses.
+        A change to the throttle rate ends all pauses.
         """
         changed = self._throttle.follow_configuration()
         for fetcher in self._fetchers.values():

@@ -401,7 +401,7 @@ class CoordinatedGroup:
                 each.answer.set_result(reply)
 
     async def _write_classic(self) -> None:
-        """Write the next change of the classic group."""
+        """Write the next change to the classic group."""
         change, clock = self.classic.changes[0], self._shared.clock
         try:
             if not self.usable:

@@ -44,7 +44,7 @@ class GroupTopics:
         self.topics: Topics = MappingProxyType(self._shapes)
 
     def updated(self, changes: Iterable[Change]) -> None:
-        """Apply changes of the mirror. Changes that do not affect groups are cheap."""
+        """Apply changes in the mirror. Changes that do not affect groups are cheap."""
         touched: set[str] = set()
         for change in changes:
             touched.update(self._touched_by(change))

@@ -531,7 +531,7 @@ class Replicas:
                 self._changes.follow(hosted, wish.view, wish.record, following)
 
     def _leading_failed(self, hosted: HostedLog, error: Exception) -> None:
-        """Restart a leadership in the same epoch, from the log, after an unexpected error of its task."""
+        """Restart a leadership in the same epoch, from the log, after an unexpected error in its task."""
         self._log.error("leadership failed", partition=str(hosted.key), reason=str(error), exc_info=error)
         self._openings.begin(self._lead_again(hosted), f"new leader replica of {hosted.key}")
 

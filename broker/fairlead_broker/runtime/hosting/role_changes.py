@@ -67,7 +67,7 @@ class RoleChanges:
     def lead(
         self, hosted: HostedLog, view: TopicView, record: Record, failed: Callable[[Exception], None]
     ) -> LeaderReplica:
-        """Make this broker the leader of a partition; `failed` gets an unexpected error of the partition's task."""
+        """Make this broker the leader of a partition; `failed` gets an unexpected error in the partition's task."""
         key, log = hosted.key, hosted.log
         leader = self._machine(hosted, view, record)
         meters = self._meters.topic(view.name)

@@ -1,6 +1,6 @@
 """Commits of transactions of several producers in one write of the store: all of them, or none (rule 7.1.7).
 
-`Transactions` builds the change of each producer's record. If one change is refused, all changes are refused, before
+`Transactions` builds the change to each producer's record. If one change is refused, all changes are refused, before
 anything is written.
 """
 
@@ -46,7 +46,7 @@ class JointCommits:
         self._turn = asyncio.Semaphore(UNDER_WAY_MAX)
 
     async def change(self, changes: Mapping[ProducerId, Change[A]]) -> dict[ProducerId, A]:
-        """Apply the change of each producer's record in one write, and return the answers.
+        """Apply the change to each producer's record in one write, and return the answers.
 
         Each change function may be called several times. The first `ProblemError` of a function is raised. Raises
         `coordination_unavailable` if the store does not answer in time, `internal` for a record that cannot be read,

@@ -192,7 +192,7 @@ class Transactions:
             [Mapping[ProducerId, Change[Decided]]], Coroutine[Any, Any, dict[ProducerId, Decided]]
         ],
     ) -> dict[ProducerId, Decided]:
-        """Commit transactions through `write`, which applies the change of each producer's record."""
+        """Commit transactions through `write`, which applies the change to each producer's record."""
         began = self._clock.monotonic()
         seen = {producer_id: _Seen() for producer_id in requests}
         changes = {
@@ -361,7 +361,7 @@ class Transactions:
     def _change(
         self, producer_id: ProducerId, request: Decide, authorize: Authorize, seen: _Seen
     ) -> Change[Decided]:
-        """Return the change of a record that decides a transaction. `seen` gets the records of the last attempt."""
+        """Return the change to a record that decides a transaction. `seen` gets the records of the last attempt."""
 
         def change(
             record: TransactionRecord | None, now_us: TimestampUs

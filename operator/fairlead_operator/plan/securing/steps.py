@@ -96,7 +96,7 @@ def overlap_of(cluster: Cluster) -> timedelta:
 
 
 def mode_change(cluster: Cluster, answer: BrokersAnswer | None, roll: RollPlan) -> tuple[AlterConfig, ...]:
-    """Return the change of the cluster's security mode.
+    """Return the change to the cluster's security mode.
 
     A stricter mode is set only after all pending restarts, when every broker knows the superusers and the issuers,
     including the operator's principal and its issuer. Otherwise, the operator could lock itself out.

@@ -47,7 +47,7 @@ class AclPlan:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPlan:
-    """Change of a principal's quota."""
+    """Change to a principal's quota."""
 
     put: bool = False
     remove: bool = False
