@@ -25,7 +25,8 @@ class TcpRelay:
         self.mend()
         self.port = 0
         self.held = asyncio.Event()
-        """Event that the relay sets when it has held back bytes."""
+        """Event that the relay sets when it holds the bytes that `hold_all` names."""
+        self._awaited = b""
         self._ended = asyncio.Event()
         self._orphaned = False
         self._part: bytes | None = None
@@ -42,15 +43,16 @@ class TcpRelay:
 
     def hold_answers(self) -> None:
         """Pass on the bytes of clients, and hold the answers."""
-        self.held.clear()
         self._back.clear()
 
     def hold_answers_after(self, part: bytes) -> None:
         """Hold all answers from the moment at which a client sends these bytes, which are passed on."""
         self._part = part
 
-    def hold_all(self) -> None:
-        """Hold the bytes of both directions; the connections stay open."""
+    def hold_all(self, until: bytes = b"") -> None:
+        """Hold the bytes of both directions; `held` is set when a client has sent `until`."""
+        self._awaited = until
+        self.held.clear()
         self.hold_answers()
         self._forward.clear()
 
@@ -96,7 +98,9 @@ class TcpRelay:
         try:
             while chunk := await reader.read(CHUNK_BYTES):
                 if not gate.is_set():
-                    self.held.set()
+                    if gate is self._forward:
+                        chunk += await self._rest(reader, chunk)
+                        self.held.set()
                     await gate.wait()
                 if gate is self._forward and self._part is not None and self._part in chunk:
                     self._part = None
@@ -110,6 +114,13 @@ class TcpRelay:
                 await self._ended.wait()
             writer.transport.abort()
             self._writers.discard(writer)
+
+    async def _rest(self, reader: asyncio.StreamReader, chunk: bytes) -> bytes:
+        """Read the bytes that follow a chunk until the awaited bytes are among them."""
+        rest = b""
+        while self._awaited not in chunk + rest and (more := await reader.read(CHUNK_BYTES)):
+            rest += more
+        return rest
 
 
 @asynccontextmanager

@@ -76,7 +76,7 @@ async def test_a_request_that_arrives_after_it_was_given_up_is_still_applied(
     """A request that is delivered after its timeout is applied, so an unchanged key does not prove a failure."""
     client = alone.client(relay.url, patience=SHORT)
     await client.list("/")
-    relay.hold_all()
+    relay.hold_all(until=b"/k")
     writing = put(client, "/k")
     await relay.held.wait()
     relay.orphan()
