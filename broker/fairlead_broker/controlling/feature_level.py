@@ -48,7 +48,7 @@ def check_compaction(metadata: ClusterMetadata, config: Mapping[str, str]) -> No
 
 
 def raised_level(metadata: ClusterMetadata, level: int | None) -> tuple[tuple[Compare, ...], tuple[Put, ...]]:
-    """Return the compares and the writes that raise the cluster to a level, or none if the level is already reached.
+    """Return the compares and the writes that raise the cluster to a level; none if it has already been reached.
 
     Raises `not_possible_now` for a lower level than the cluster's, and for a level that a registered broker does not
     support.

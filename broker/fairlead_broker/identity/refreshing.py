@@ -46,7 +46,7 @@ class KeyRefresh:
         log: Log,
         changed: Callable[[str, list[str]], None] = lambda *_: None,
     ) -> None:
-        """`sources`: keys and their source by the name of the issuer. `file`: file with the last fetched keys.
+        """`sources`: keys and their source, by the name of the issuer. `file`: file with the last fetched keys.
 
         `changed` is called with the name of an issuer and the ids of its keys after they have changed.
         """

@@ -89,7 +89,7 @@ _SENT_CODECS: Final = {Codec.NONE: KafkaCodec.NONE, Codec.LZ4: KafkaCodec.LZ4, C
 _CODECS: Final = tuple(int(codec) for codec in KafkaCodec)
 _STORED_TRANSACTIONAL: Final = int(Attribute.TRANSACTIONAL)
 _HEADER_NAME_OFFSETS: Final = 25
-"""Position of the size of the offsets of header names in the list of buffer locations."""
+"""Position, in the list of buffer locations, of the size of the header-name offsets."""
 _LAYOUT: Final = MessageLayout(memoryview(one_empty_record().serialize()))
 
 

@@ -17,7 +17,7 @@ class BlockReason(StrEnum):
     NAME_TAKEN = "name_taken"
     """The cluster has another topic with the name."""
     ID_TAKEN = "id_taken"
-    """The cluster has the topic already: as its own, or as the mirror of another link."""
+    """The cluster already has the topic: as its own, or as the mirror of another link."""
     PROMOTED = "promoted"
     """The topic was a mirror, and was promoted in this cluster."""
     DELETED_HERE = "deleted_here"

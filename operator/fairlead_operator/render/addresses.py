@@ -25,7 +25,7 @@ from fairlead_operator.naming import (
 PORTS = {"http": 80, "https": 443}
 POD_PLACE = "{pod}"
 NODE_PLACE = "{node}"
-"""Placeholder that a broker replaces by the address of its node."""
+"""Placeholder that a broker replaces with the address of its node."""
 ASSIGNED_TYPES = ("nodeport", "loadbalancer")
 """Types of listener whose Services get addresses for external clients from Kubernetes."""
 BOOTSTRAP_HOSTS_MAX = 3

@@ -64,7 +64,7 @@ def structural_schema(model: type[BaseModel]) -> Schema:
 
 
 class _Inliner:
-    """Converts a schema from the outermost node to the innermost, and replaces references by their definitions."""
+    """Converts a schema from the outermost node to the innermost, and replaces references with their definitions."""
 
     def __init__(self, definitions: Mapping[str, Schema]) -> None:
         self.definitions = definitions

@@ -58,7 +58,7 @@ atexit.register(close_idle)
 
 
 def abort(producer: Producer) -> None:
-    """Abort the producer of a failed task; an error of the abort is only logged, since the task's error is raised."""
+    """Abort the producer of a failed task; an abort error is only logged, since the task's error is raised."""
     try:
         producer.abort()
     except Exception:

@@ -363,7 +363,7 @@ class LinkAdmin:
     async def _change_topic(
         self, name: str, change: Callable[[TopicRecord], TopicRecord], *, once: bool = False
     ) -> None:
-        """Write a changed topic record, unless the change is made already. Raises `topic_not_found`.
+        """Write a changed topic record, unless the change has already been made. Raises `topic_not_found`.
 
         `once`: whether the change must not be made again after its write has succeeded.
         """

@@ -65,7 +65,7 @@ class Promotions:
     async def advance(
         self, name: str, source: Callable[[], Awaitable[SourceCluster]], copy_groups: CopyGroups
     ) -> bool:
-        """Run the steps of one topic that are possible now; return whether the topic still waits.
+        """Run the steps of one topic that are possible now; return whether the topic is still waiting.
 
         Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`.
         """

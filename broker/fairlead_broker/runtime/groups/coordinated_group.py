@@ -248,7 +248,7 @@ class CoordinatedGroup:
     async def decide(self, decision: JointDecision, admit: Callable[[], Entries], entries_max: int) -> None:
         """Write offsets and the commit of transactions together; return once both are stored (rule 7.5).
 
-        A commit whose transactions are all committed already is answered without `admit` and without a write, so that a
+        A commit whose transactions are all already committed is answered without `admit` and without a write, so that a
         repeated request gets the answer of the first request. `entries_max`: maximum number of entries that `admit` may
         return.
         """
