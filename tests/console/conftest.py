@@ -15,7 +15,7 @@ from fairlead.blocking import Admin, Producer
 from waiting import pause_blocking
 
 LOOKS_MAX = 100
-"""Number of looks at the console before its first test."""
+"""Maximum number of times that the console is checked before its first test."""
 
 
 @pytest.fixture(scope="session")

@@ -84,7 +84,7 @@ def test_a_refusal_is_shown_above_the_form(tab: Page, console: str) -> None:
 
 @in_light
 def test_a_group_is_reset_after_a_preview_and_deleted(tab: Page, console: str, bootstrap: str) -> None:
-    """The preview shows what would be read again and skipped; the reset moves the offsets."""
+    """The preview shows how many records would be read again or skipped; the reset moves the offsets."""
     with Admin(bootstrap) as admin:
         ends = {place: admin.offsets(place.topic, place.partition).high_watermark for place in orders()}
         admin.commit_group_offsets("audit", dict.fromkeys(orders(), 5))

@@ -1,4 +1,4 @@
-"""A console whose brokers are killed underneath it."""
+"""A console whose brokers are killed while it runs."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders", "/groups", "/brokers", "/topics?q=a%26b"])
 def test_a_stranger_is_sent_to_the_sign_in_and_back(secured: Secured, path: str) -> None:
-    """Without a session, no page shows anything of the cluster; after the sign-in, the page opens."""
+    """Without a session, no page shows data of the cluster; after the sign-in, the page opens."""
     visitor = Visitor(secured.console)
     status, headers, _ = visitor.get(path)
     form = visitor.get(headers["Location"])[2]
@@ -96,7 +96,7 @@ def test_a_session_is_an_encrypted_cookie_for_this_site_only(secured: Secured) -
 
 @pytest.mark.parametrize("token", ["wrong", "flt_aaaaaaaaaaaa_bbbb", " ", "two words"])
 def test_a_wrong_token_opens_no_session(secured: Secured, token: str) -> None:
-    """The form names the reason, and the browser gets no session."""
+    """After a refused sign-in, the form names the reason, and the browser gets no session."""
     visitor = Visitor(secured.console)
     status, _, body = visitor.sign_in(token)
 
@@ -106,7 +106,7 @@ def test_a_wrong_token_opens_no_session(secured: Secured, token: str) -> None:
 
 
 def test_a_changed_cookie_is_no_session(secured: Secured) -> None:
-    """Any change of a cookie, and the cookie of another console, mean no session."""
+    """A changed cookie, or the cookie of another console, gives no session."""
     visitor = secured.visitor("admin")
     good = visitor.cookies[SESSION].value
     middle = len(good) // 2
@@ -121,7 +121,7 @@ def test_a_changed_cookie_is_no_session(secured: Secured) -> None:
 
 
 def test_a_sign_in_makes_earlier_values_of_the_browser_worthless(secured: Secured) -> None:
-    """After a sign-in, form tokens and cookies that another person has planted before change nothing (fixation)."""
+    """Form tokens and cookies that were planted before a sign-in have no effect after the sign-in (fixation)."""
     visitor = Visitor(secured.console)
     planted_token = visitor.token()
     planted_cookie = visitor.cookies["fairlead_csrf"].value
@@ -152,14 +152,14 @@ def test_a_sign_in_of_another_site_is_refused(secured: Secured) -> None:
      "javascript:1", "evil.example", "", "/ok\r\nSet-Cookie: a=b"],
 )  # fmt: skip
 def test_a_sign_in_redirects_only_into_the_console(secured: Secured, target: str) -> None:
-    """An address of another server becomes the first page."""
+    """A sign-in whose return address is on another server leads to the first page."""
     status, headers, _ = Visitor(secured.console).sign_in(secured.tokens["reader"], target)
 
     assert (status, headers["Location"]) == (303, "/")
 
 
 def test_a_sign_out_ends_the_session(secured: Secured) -> None:
-    """The browser loses the cookie."""
+    """A sign-out removes the session cookie, and later pages require a sign-in."""
     visitor = secured.visitor("reader")
     token = visitor.token("/topics")
     status, headers, _ = visitor.post("/sign-out", token)
@@ -213,7 +213,7 @@ MATRIX = {
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_sees_only_what_it_may(secured: Secured, role: str) -> None:
-    """Pages are those of the caller's identity: lists leave out the rest, and other pages are forbidden."""
+    """A caller's pages show only what its identity may see: lists omit other entries, and other pages are forbidden."""
     visitor = secured.visitor(role)
     found = {path: visitor.get(path) for path in PAGES}
     listed = {each for each in ("orders", "payroll") if f'href="/topics/{each}"' in found["/topics"][2]}
@@ -233,7 +233,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_changes_only_what_it_may(secured: Secured, role: str) -> None:
-    """A change has the identity of the caller, and is refused by the cluster if the caller may not make it."""
+    """A change is made with the caller's identity, and the cluster refuses it if the caller may not make it."""
     visitor = secured.visitor(role)
     token = visitor.token("/topics")
     found = [visitor.post(path, token, **fields)[0] for path, fields in CHANGES.items()]
@@ -252,7 +252,7 @@ def test_each_role_changes_only_what_it_may(secured: Secured, role: str) -> None
     "path", ["/messages", "/messages/0/0", "/messages/0/0/value", "/export", "/tail", "/tail/events"]
 )
 def test_hidden_records_are_shown_to_no_role(secured: Secured, path: str) -> None:
-    """Records of topics that match the pattern are shown nowhere, and the topic itself is."""
+    """Records of a hidden topic are shown to no role, but the topic itself is shown."""
     visitor = secured.visitor("admin")
     status, _, body = visitor.get(f"/topics/payroll{path}")
 
@@ -268,7 +268,7 @@ def test_a_foreign_name_of_the_console_is_refused(secured: Secured) -> None:
 
 
 def test_a_token_is_not_taken_over_an_open_connection(secured: Secured) -> None:
-    """Without https, only a browser on the same machine may sign in; behind a proxy with https, cookies say so."""
+    """Without https, only a browser on the same machine may sign in; behind a proxy with https, cookies are Secure."""
     with running_console(secured.bootstrap, "--public-url", "http://console.example") as console:
         visitor = Visitor(console, host="console.example")
 
@@ -286,7 +286,7 @@ def test_a_token_is_not_taken_over_an_open_connection(secured: Secured) -> None:
 
 
 def test_a_sign_in_at_an_issuer_must_have_begun_in_the_browser(secured: Secured) -> None:
-    """A code that another person sends is refused; an issuer that does not answer is named."""
+    """A sign-in code that the browser did not request is refused; an issuer that does not answer is named."""
     visitor = Visitor(secured.console)
 
     assert visitor.get("/sign-in/callback?state=x&code=y")[0] == 403

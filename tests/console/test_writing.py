@@ -1,4 +1,4 @@
-"""Live tail and produce: records appear while the page is open, pause and rate, one record, a file, all or nothing."""
+"""Live tail with pause and rate, and producing one record or a file, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def events(console: str, path: str) -> Iterator[Iterator[dict[str, object]]]:
 def test_a_tail_shows_at_most_its_rate_and_counts_the_rest(
     console: str, bootstrap: str, parcels: str
 ) -> None:
-    """A sample has the newest records, and the numbers of the records that the topic got and that were read."""
+    """A sample has the newest records, and the numbers of records that were stored in the topic and that were read."""
     with events(console, "/topics/parcels/tail/events?rate=5") as samples, Producer(bootstrap) as producer:
         assert next(samples)["arrived"] == 0
         for number in range(500):
@@ -100,14 +100,14 @@ def test_a_tail_with_a_filter_shows_matching_records(console: str, bootstrap: st
 
 @pytest.mark.parametrize("query", ["rate=51", "partition=2", "match=regex&q=("])
 def test_a_tail_that_is_not_valid_is_refused(console: str, parcels: str, query: str) -> None:
-    """Page and stream refuse the parameters."""
+    """The page and the stream refuse invalid parameters."""
     assert ask(console, f"/topics/parcels/tail?{query}")[0] == 422
     assert ask(console, f"/topics/parcels/tail/events?{query}")[0] == 422
 
 
 @pytest.mark.slow
 def test_a_tail_is_paused_and_resumed(tab: Page, console: str, bootstrap: str, parcels: str) -> None:
-    """Records appear in the page, while it is not paused."""
+    """Records appear on the page while it is not paused; records that arrive during a pause are not shown."""
     with Producer(bootstrap) as producer:
         tab.goto(f"{console}/topics/parcels/messages")
         tab.get_by_role("link", name="Live tail").click()
@@ -185,7 +185,7 @@ def test_a_file_is_produced_completely_or_not_at_all(
 
 
 def test_a_form_that_is_too_large_is_refused(console: str, parcels: str) -> None:
-    """A body beyond the limit is refused by its length, before it is read."""
+    """A body beyond the limit is refused because of its declared length, before it is read."""
     headers = {"Content-Length": str(BODY_BYTES_MAX + 1), "Content-Type": "multipart/form-data; boundary=x"}
 
     assert ask(console, "/topics/parcels/produce-file", "POST", headers)[0] == 413

@@ -1,12 +1,12 @@
-"""Restarts and kills of brokers under producers of Kafka's protocol: acknowledged records are stored exactly once.
+"""Brokers are restarted and killed while Kafka producers write: acknowledged records are stored exactly once.
 
     python tests/kafka_clients/broker_failures.py [--rounds 3]
 
 The program runs three brokers with etcd, and one idempotent producer at a time: librdkafka, and Kafka's Java client in
-VerifiableProducer. Under each producer, every broker is restarted gracefully, one after another, and then the leader of
-a partition is killed with SIGKILL, several times. The JSON report contains, for each producer and fault, the number of
-acknowledged records, the numbers of lost and repeated records, which must be 0, and the longest time without an
-acknowledgement. `make prove PROVE=kafka-failures` records the report.
+VerifiableProducer. While each producer writes, every broker is restarted gracefully, one after another, and then the
+leader of a partition is killed with SIGKILL, several times. The JSON report contains, for each producer and fault, the
+number of acknowledged records, the numbers of lost and repeated records, which must be 0, and the longest time without
+an acknowledgement. `make prove PROVE=kafka-failures` records the report.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SECONDS_MAX: Final = 120.0
 
 @dataclass(slots=True)
 class Acknowledged:
-    """Records that a producer has acknowledged; a producer appends from a thread of its own."""
+    """Records that a producer has acknowledged; a producer appends from a separate thread."""
 
     records: list[tuple[int, int, str]] = field(default_factory=list)
     """Partition, offset and value of each record."""
@@ -206,7 +206,7 @@ async def in_sync(cluster: ChaosCluster, topic: str) -> None:
 
 
 async def run_fault(cluster: ChaosCluster, kind: type[Any], fault_name: str, rounds: int) -> dict[str, Any]:
-    """Run a fault under a producer; return the figures, after comparing acknowledged and stored records."""
+    """Run a fault while a producer writes; compare acknowledged and stored records, and return the figures."""
     topic = f"{kind.name}-{fault_name.replace(' ', '-')}"
     body = {
         "name": topic,
@@ -281,7 +281,7 @@ def is_kept(figures: dict[str, Any]) -> bool:
 
 
 async def run_all(rounds: int) -> list[dict[str, Any]]:
-    """Run every fault under every producer; return the figures."""
+    """Run every fault with every producer; return the figures."""
     with tempfile.TemporaryDirectory() as folder:
         async with chaos_cluster(Path(folder), relayed=False, kafka=True) as cluster:
             figures = []

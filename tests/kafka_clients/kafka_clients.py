@@ -65,7 +65,7 @@ def run(client: Client, target: Target) -> dict[str, Any]:
 
 
 async def run_all(wanted: list[Client], count: int) -> list[dict[str, Any]]:
-    """Run each client with a topic and a group of its own; return the reports."""
+    """Run each client with a separate topic and group; return the reports."""
     with tempfile.TemporaryDirectory() as folder:
         async with chaos_cluster(Path(folder), relayed=False, kafka=True, environment=ENVIRONMENT) as cluster:
             reports = []

@@ -13,12 +13,12 @@ from kafka_kit import StartBroker, kafka_address
 
 PROGRAMS = Path(__file__).parents[2] / "kafka_clients/python"
 RECORDS = 10
-"""Records with each codec."""
+"""Number of records that a client writes with each codec."""
 
 
 @pytest.mark.parametrize("program", ["librdkafka", "kafka_python", "aiokafka"])
 async def test_a_client_in_python_produces_and_consumes(start: StartBroker, program: str) -> None:
-    """Three clients read with a group exactly what they wrote, and the group's offsets are committed."""
+    """Each client reads, as a member of a group, exactly what it wrote, and the group's offsets are committed."""
     running = await start()
     assert running.addresses.data is not None
     async with Calls(running.addresses.data) as calls:

@@ -157,7 +157,7 @@ async def produce_randomly(
 ) -> None:
     """Write the same records to topics: each key five times on average, and a fifth of the records are deletes.
 
-    Two records each have the same time.
+    Pairs of consecutive records have the same time.
     """
     async with Producer(url, compression=codec, batch_bytes=20_000) as producer:
         for number in range(first, first + count):

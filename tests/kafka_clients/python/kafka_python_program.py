@@ -1,7 +1,7 @@
 """Runs kafka-python against brokers: two members of a group, and a producer with every codec that is installed.
 
 Usage: kafka_python_program.py BOOTSTRAP TOPIC GROUP COUNT. The program prints one line for each step, and exits with 1
-on an error. kafka-python has gzip of its own, and other codecs where their packages are installed.
+on an error. kafka-python includes gzip, and supports other codecs if their packages are installed.
 """
 
 from __future__ import annotations

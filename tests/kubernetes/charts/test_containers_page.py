@@ -55,7 +55,7 @@ def test_the_variables_of_the_manifest_are_good(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_manifest_is_admitted_where_pods_are_restricted(kubernetes: Kubernetes, namespace: str) -> None:
-    """The pods of the manifest start, each labelled with its number, and the hook may take its allowed time."""
+    """The pods of the manifest start, each labelled with its number, and have time for the stop hook."""
     for manifest in MANIFESTS:
         kubernetes.api.apply(manifest, namespace)
     pods = kubernetes.api.wait_list(

@@ -77,7 +77,7 @@ def drawn(namespace: str, spec: dict[str, Any]) -> list[Manifest]:
 
 
 def test_cert_manager_accepts_the_certificate_for_clients(kubernetes: Kubernetes, namespace: str) -> None:
-    """The Certificate of a Cluster that names an issuer fits the definition of cert-manager, with every field."""
+    """The Certificate of a Cluster that names an issuer matches cert-manager's definition, with every field."""
     definition = (
         module_folder("cert-manager", "github.com/cert-manager/cert-manager")
         / "deploy/crds/cert-manager.io_certificates.yaml"
@@ -109,7 +109,7 @@ def version_of(manifest: Manifest) -> tuple[str, object]:
 
 
 def is_complete(live: Manifest | None) -> bool:
-    """Return whether a StatefulSet has all its pods and they are ready."""
+    """Return whether a StatefulSet has all its pods, and all of them are ready."""
     return live is not None and live["status"].get("readyReplicas") == live["spec"]["replicas"]
 
 

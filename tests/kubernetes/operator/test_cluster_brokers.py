@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLUSTER = "clusters.fairlead.dev/main"
 QUICK = {"replica.lag.time.max.ms": "2000"}
-"""Setting with which a frozen follower leaves the in-sync replicas soon."""
+"""Setting that makes a frozen follower leave the in-sync replicas quickly."""
 SLOW_SECONDS = 110.0
 """Timeout in seconds for steps that wait for leases of brokers and of the operator, on a loaded machine."""
 pytestmark = pytest.mark.timeout(400)
@@ -235,7 +235,7 @@ def test_restarts_are_asked_for_and_wait_for_replicas(stage: Stage) -> None:
 
 @pytest.mark.scenario
 def test_brokers_come_and_leave_with_their_data(stage: Stage) -> None:
-    """Brokers join and leave with their data, even if cancelled half-way; enough remain for each topic's replicas."""
+    """Brokers join and leave with their data, even if a change is cancelled; no topic is left with too few brokers."""
     stage.start_operator()
     stage.apply()
     stage.wait_done()

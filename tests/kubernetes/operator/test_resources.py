@@ -323,7 +323,7 @@ COLUMNS = {
     "manifest", every_field(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}"
 )
 def test_the_listing_shows_what_matters(kubernetes: Kubernetes, api: KubeClient, manifest: Manifest) -> None:
-    """The listing of `kubectl get` shows readiness, its reason and the sizes, also for the short name."""
+    """The listing of `kubectl get` shows readiness, its reason and the sizes, under the long and the short name."""
     namespace = kubernetes.namespace()
     made(api, namespace, manifest)
     kind = manifest["kind"]

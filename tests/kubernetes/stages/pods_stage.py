@@ -34,7 +34,7 @@ SLOW_SECONDS = 280.0
 TOO_MANY_REQUESTS = 429
 RECORD_BYTES = 500
 QUICK = {"replica.lag.time.max.ms": "4000"}
-"""Setting with which a frozen follower leaves the in-sync replicas soon."""
+"""Setting that makes a frozen follower leave the in-sync replicas quickly."""
 DEFAULT_URLS = {
     "FAIRLEAD_OPERATOR_BROKER_URL": "http://{pod}.{cluster}-brokers.{namespace}.svc:9520",
     "FAIRLEAD_OPERATOR_ETCD_URL": "http://{pod}.{cluster}-etcd-peers.{namespace}.svc:2379",

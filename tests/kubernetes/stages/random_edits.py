@@ -189,7 +189,7 @@ def setting_without_restart(world: World) -> None:
 
 
 def setting_with_restart(world: World) -> None:
-    """Set a key that brokers read at their start."""
+    """Set a key that brokers read at startup."""
     world.wish.config["num.io.threads"] = str(world.chance.randint(1, 16))
     world.apply()
 

@@ -71,7 +71,7 @@ class Log:
         return self.cells[start : start + most]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Store the start of an epoch durably."""
+        """Durably store the start of an epoch."""
         self.epochs.append(EpochStart(LeaderEpoch(epoch), self.end))
 
     def append(self, cells: list[Cell]) -> None:
@@ -86,7 +86,7 @@ class Log:
         return epoch_end(self.epochs, epoch, self.end)
 
     def truncate(self, offset: int) -> None:
-        """Drop all cells from an offset on, durably."""
+        """Durably drop all cells from an offset on."""
         if offset < self.end:
             del self.cells[max(0, offset - self.base) :]
             self.epochs = [each for each in self.epochs if each.start_offset < offset]

@@ -53,7 +53,7 @@ class Outcome(Enum):
     FAILED = "failed"
     """The request has failed, and the value is not stored."""
     MAYBE = "maybe"
-    """The value may be stored or not."""
+    """The value may or may not be stored."""
     UNKNOWN_PRODUCER = "unknown producer"
     OUT_OF_ORDER = "out of order"
 

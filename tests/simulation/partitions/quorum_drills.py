@@ -31,7 +31,7 @@ class QuorumDrills(Drills):
     """The drill of a world with a write quorum."""
 
     def _part_from_leader(self, leader: Broker, *kept: Broker) -> None:
-        """Cut a leader from all brokers but the kept ones."""
+        """Disconnect a leader from all brokers except the kept ones."""
         for other in self._others(leader):
             if other not in kept:
                 self._part((leader.number, other.number), (other.number, leader.number))

@@ -32,7 +32,7 @@ from simulator.world import Verdict
 from simulator.world import World as Frame
 
 FAR_SECONDS = tuple(days * DAY_SECONDS for days in (-400, -2, 2, 400))
-"""Errors of clocks that are longer than the time for which producers are remembered."""
+"""Clock errors that exceed the time for which producers are remembered."""
 
 
 class World(Frame):

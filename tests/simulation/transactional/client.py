@@ -1,7 +1,7 @@
 """A client process: it reads an input, writes batches in a transaction, and commits them with the offset of the input.
 
 The process behaves like the SDK's producer: it retries calls without an answer, commits only when every batch is
-acknowledged, and settles a commit without an answer by an abort.
+acknowledged, and settles an unanswered commit with an abort.
 """
 
 from __future__ import annotations

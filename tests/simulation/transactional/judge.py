@@ -58,7 +58,7 @@ class OffsetsWithOutput(Violation):
 
 
 class Judge:
-    """The truth of one world."""
+    """The truth about one world."""
 
     def __init__(self, world: World) -> None:
         self._world = world

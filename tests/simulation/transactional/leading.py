@@ -2,7 +2,7 @@
 
 The twin of `fairlead_broker.runtime.leading` appends in groups, with a delay of the disk. A partition has the committed
 part of the log, which is on every in-sync replica; a new leader has this part, and possibly more batches of the
-previous log.
+previous leader's log.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Plan:
     abort_share: float
     """Fraction of the transactions that a client aborts."""
     impatient_share: float
-    """Fraction of the unanswered commits that a client settles by an abort."""
+    """Fraction of the unanswered commits that a client settles with an abort."""
     late_share: float
     """Fraction of the calls from clients that also arrive long after they were sent."""
     rest_seconds: float
