@@ -1,10 +1,10 @@
 """The log of one partition: append, sync, read and truncate, and the offsets that these operations have reached.
 
 `runtime` calls the log: appends and syncs from its disk pool, cached reads from the event loop. One thread appends at a
-time. Any number of reads may run during an append; the reads return only published bytes, and an append publishes its
-bytes after the write; a sync may run during appends and reads. The log must not know about replication, rules for the
-high watermark, or time: the offset limit of readers and the time are arguments. This code is in one file because
-append, sync (`SyncPoint`), truncation and reset share these offsets:
+time. Any number of reads may run during an append; they return only published bytes, which an append publishes after
+its write. A sync may run during appends and reads. The log must not know about replication, rules for the high
+watermark, or time: the offset limit of readers and the time are arguments. This code is in one file because append,
+sync (`SyncPoint`), truncation and reset share these offsets:
 
     log start <= ... <= synced <= end        synced = recovery point: everything below is on the disk
 """

@@ -210,7 +210,7 @@ def lease_in_doubt(topic: str, index: int) -> ProblemError:
 
 
 def trim_timeout(topic: str, index: int, offset: Offset) -> ProblemError:
-    """Return the problem for a deletion of records that the leader but not yet every in-sync replica has completed."""
+    """Return the problem for a deletion that the leader, but not every in-sync replica yet, has completed."""
     return ProblemError(
         "ack_timeout",
         f"{topic}-{index} now begins at {offset} on its leader; not every in-sync replica has confirmed the deletion",

@@ -60,7 +60,7 @@ class ClosedConnections:
         self._happened: Callable[[AuditEvent, dict[str, object]], None] = lambda *_: None
 
     def audit(self, happened: Callable[[AuditEvent, dict[str, object]], None]) -> None:
-        """Start to write audit records. The caller calls this method once the broker knows its cluster."""
+        """Start writing audit records. The caller calls this method once the broker knows its cluster."""
         self._happened = happened
 
     def report(self, reason: str, addresses: list[str], count: int) -> None:

@@ -22,8 +22,8 @@ class Claim:
     created: str
     """`metadata.creationTimestamp`: RFC 3339 in UTC, which sorts as text."""
     held_id: str | None
-    """Topic id in the status of the Topic; the id shows that the Topic owns or owned the topic; None if the status has
-    no id."""
+    """Topic id in the status of the Topic, as proof that the Topic owns or owned the topic; None if the status has no
+    id."""
     deleting: bool = False
 
     def __str__(self) -> str:

@@ -209,7 +209,7 @@ class LinkKeeper:
         _log.info("mirror created", link=link, topic=name, topic_id=created.topic_id)
 
     async def _follow(self, name: str, topic: TopicDescription, record: LinkRecord) -> None:
-        """Apply the changes of the source to a mirror: partitions, configuration, and promotions of the source."""
+        """Apply changes in the source to a mirror: partitions, configuration, and promotions of the source."""
         found = self._metadata.topics.get(name)
         if found is None or found.value.topic_id != topic.topic_id:
             return

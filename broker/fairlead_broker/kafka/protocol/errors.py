@@ -222,7 +222,7 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
             "shutting_down": KafkaError.REQUEST_TIMED_OUT,
             "forbidden": KafkaError.TOPIC_AUTHORIZATION_FAILED,
             "unauthenticated": KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            # A limit on the number of partitions refuses the change.
+            # The change would exceed a limit on the number of partitions.
             "conflict": KafkaError.POLICY_VIOLATION,
         },
         Family.ADMIN: {"shutting_down": KafkaError.REQUEST_TIMED_OUT},

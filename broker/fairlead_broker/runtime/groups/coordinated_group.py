@@ -226,7 +226,7 @@ class CoordinatedGroup:
         return _given(await answer)
 
     async def ask_classic(self, event_of: EventOf) -> ClassicReply:
-        """Process an event of a classic member; return the reply; a join and a sync may have to wait for it."""
+        """Process an event of a classic member, and return the reply, for which a join and a sync may have to wait."""
         self._check()
         answer = self.classic.ask(event_of, self._shared.clock.monotonic())
         if self.classic.changes or self.classic.group.deadline() < self._timer_at:

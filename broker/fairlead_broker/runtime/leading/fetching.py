@@ -28,7 +28,7 @@ CACHED_READ_BYTES = 1 << 20
 """Maximum number of bytes of one read on the event loop. A read of this size takes about 60 us and is sent as one piece
 of an answer."""
 ON_LOOP_BYTES_MAX = 4 << 20
-"""Maximum number of bytes that one call reads on the event loop; reading them takes about a quarter of a millisecond;
+"""Maximum number of bytes that one call reads on the event loop. Reading them takes about a quarter of a millisecond;
 larger reads use the disk pool."""
 
 EPOCH_WAIT_SECONDS_MAX = 1.0

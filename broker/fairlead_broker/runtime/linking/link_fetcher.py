@@ -247,7 +247,7 @@ class LinkFetcher:
         return is_outdated
 
     def _is_copied(self, mirror: LeaderReplica) -> bool:
-        """Return whether an answer still applies to a mirror, because the mirror may have changed during the poll."""
+        """Return whether an answer still applies to a mirror, which may have changed during the poll."""
         link = self._link()
         return (
             link is not None

@@ -36,7 +36,7 @@ from fairlead_broker.runtime.peer_serving.reported_damage import ReportedDamage
 
 CACHED_READ_BYTES: Final = 1 << 20
 ON_LOOP_BYTES_MAX: Final = 4 << 20
-"""Maximum number of bytes read on the event loop for one answer; reading them takes a quarter of a millisecond; other
+"""Maximum number of bytes read on the event loop for one answer. Reading them takes a quarter of a millisecond; other
 reads use the disk pool."""
 IDLE_SECONDS_MAX: Final = 60.0
 """Number of seconds without a fetch after which a session is dropped, because the follower has stopped or follows no

@@ -107,7 +107,7 @@ class TransactionEnds:
         return self._confirmed.get(producer_id, set())
 
     def written(self, producer_id: ProducerId, record: TransactionRecord) -> None:
-        """Report the unfinished commits of a record that was just written or read to the leaders."""
+        """Report to the leaders the unfinished commits of a record that was just written or read."""
         now = self._clock.monotonic()
         listed = {
             (commit.epoch, topic_id, partition)

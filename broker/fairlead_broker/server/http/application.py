@@ -451,7 +451,7 @@ def resource_of(call: Call) -> str:
 
 
 def is_shed(scope: Scope) -> bool:
-    """Return whether a request may be shed: whether it is a produce call over HTTP/2.
+    """Return whether a request may be shed, as only a produce call over HTTP/2 may.
 
     Over HTTP/1.1, a refusal must drain the body.
     """
