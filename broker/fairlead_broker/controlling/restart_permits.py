@@ -93,7 +93,7 @@ class RestartPermits:
         ]
 
     async def _quorums_forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
-        """Return the partitions with too few other near voters to acknowledge and to elect (quorum Q15).
+        """Return the partitions with too few other near voters to acknowledge records and elect a leader (quorum Q15).
 
         A partition that needs all its replicas never prevents the restart, since waiting would not help.
         """

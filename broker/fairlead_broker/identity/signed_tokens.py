@@ -1,4 +1,4 @@
-"""Callers that signed tokens identify (rules A15 to A18), and the limit on signature checks (rule A6).
+"""Callers identified by signed tokens (rules A15 to A18), and the limit on signature checks (rule A6).
 
 The runtime's `security_view` calls this module for tokens that are not in its cache. If the key of a token is unknown,
 a fetch of the issuer's keys may find the key: `CallerPending` contains the future that the request must await before

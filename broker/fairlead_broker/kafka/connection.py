@@ -330,7 +330,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _set_timer(self, when: float) -> None:
-        """Check the time limits at the given time at the latest."""
+        """Check the time limits no later than the given time."""
         if self._timer is None or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()

@@ -279,7 +279,7 @@ class LogDirectory:
         return sorted(PartitionIndex(int(name)) for name in names if _is_partition(name))
 
     def keep_tail(self, key: TopicIdPartition, log: PartitionLog, offset: Offset) -> Path | None:
-        """Write the batches of a log from an offset on to a file durably; return its path, or None if none exist.
+        """Durably write a log's batches from an offset on to a file; return its path, or None if there are none.
 
         Only an operator may delete the file, since only this cluster has the records in the file (rule L20). The call
         blocks. Raises `LogError`.

@@ -42,7 +42,7 @@ def _sources(settings: BrokerSettings) -> list[Source]:
 
 
 def _client_ca(settings: BrokerSettings) -> tuple[Path, ...]:
-    """Return the files with the authorities of clients, among them the brokers' own authority from `peer_tls`."""
+    """Return the files with the authorities of clients, including the brokers' own authority from `peer_tls`."""
     if settings.client_ca is None:
         return ()
     own = () if settings.peer_tls is None else (settings.peer_tls / CA_FILE,)

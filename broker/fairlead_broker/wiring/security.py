@@ -1,4 +1,4 @@
-"""Components of a broker that authenticate callers and decide their access, and the first administrator's token."""
+"""Components of a broker that authenticate callers and decide on their access, and the first administrator's token."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def spark_session(
 ) -> SparkSession:
     """Return the Spark session of this process; start a session if there is none.
 
-    Python processes of the session run this interpreter, unless `PYSPARK_PYTHON` names another, and have a
+    Python processes of the session run this interpreter, unless `PYSPARK_PYTHON` names another interpreter, and have a
     `PYTHONPATH` that begins with `WORKER_START`, so that they start faster.
 
     `master` is Spark's master; None means the master of the surrounding spark-submit or, without spark-submit, all

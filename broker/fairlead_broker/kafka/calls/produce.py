@@ -133,8 +133,8 @@ class ProduceCalls:
     async def _room(self, items: list[ProduceItem], seconds: float) -> float:
         """Wait until the broker has room for batches; return the remaining time.
 
-        Raises `ack_timeout` when the time has passed. An overload must not be an error, because producers count their
-        retries.
+        Raises `ack_timeout` when the time has passed. An overload must not be reported as an error, because producers
+        count their retries.
         """
         budget, clock = self._broker.produce_budget, self._broker.clock
         nbytes = sum(len(item.batch) for item in items)

@@ -187,7 +187,7 @@ class CoordinatedGroup:
     def let_go(self, problem: ProblemError) -> None:
         """Drop the group: fail all waiting and later calls with the given problem.
 
-        The calls of a running write receive the outcome of the write.
+        The calls that wait for a running write receive the outcome of the write.
         """
         if self._gone is not None:
             return

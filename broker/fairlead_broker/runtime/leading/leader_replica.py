@@ -247,7 +247,7 @@ class LeaderReplica:
         return self._order.knows_producer(producer_id)
 
     def enqueue(self, append: PendingAppend) -> None:
-        """Queue a validated batch; the call of the batch receives the outcome.
+        """Queue a validated batch; the call that sent the batch receives the outcome.
 
         The caller must call `check_writable` first, without an await in between.
         """

@@ -302,7 +302,7 @@ async def _next_slice(records: FetchedRecords, slices: Iterator[list[FetchedReco
 
 
 def _fetched(frame: Frame, positions: Positions) -> tuple[int, FetchedRecords]:
-    """Return the partition of a frame, and its records from the position of the tail on."""
+    """Return the partition of a frame, and the frame's records from the tail's position on."""
     meta = msgspec.json.decode(frame.meta, type=FetchFrameMeta)
     result = FetchResult(
         data=[frame.data],
