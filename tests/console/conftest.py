@@ -14,7 +14,7 @@ from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
 from waiting import pause_blocking
 
-LOOKS_MAX = 100
+LOOKS_MAX = 600
 """Maximum number of times that the console is checked before its first test."""
 
 
@@ -48,6 +48,8 @@ def console(bootstrap: str) -> Iterator[str]:
             if "KiB" in ask(address, "/brokers")[2].decode():
                 break
             pause_blocking(0.1)
+        else:
+            pytest.fail("the console has not seen the sizes of the logs")
         yield address
 
 

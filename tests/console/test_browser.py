@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
-from browser_kit import violations
+from browser_kit import await_htmx, violations
 
 pytestmark = pytest.mark.slow
 
@@ -54,9 +54,38 @@ def test_a_search_needs_only_the_keyboard(tab: Page, console: str) -> None:
     expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
 
 
+def test_a_search_does_not_wait_for_scripts(tab: Page, console: str) -> None:
+    """A search that is typed while scripts are still loading is done once they are loaded."""
+    held: list[Route] = []
+    tab.route("**/htmx*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright needs a function
+    with tab.expect_request("**/htmx*"):
+        tab.goto(f"{console}/topics", wait_until="commit")
+    tab.get_by_label("Search").fill("pay")
+    held[0].continue_()
+
+    expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
+    expect(tab).to_have_url(f"{console}/topics?q=pay")
+
+
+def test_a_refreshed_list_is_the_list_of_the_search(tab: Page, console: str) -> None:
+    """After a search, the list refreshes itself with the words of the search."""
+    tab.clock.install()
+    tab.goto(f"{console}/topics")
+    await_htmx(tab)
+    tab.get_by_label("Search").fill("pay")
+    tab.clock.fast_forward(1_000)
+    expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
+    tab.get_by_role("heading", level=1).click()
+    with tab.expect_response(f"{console}/topics?q=pay"):
+        tab.clock.fast_forward(11_000)
+
+    expect(tab.get_by_role("rowheader")).to_have_text(["payments"])
+
+
 def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
     """A refresh event replaces only the parts of the page that have changed, without loading the page again."""
     tab.goto(f"{console}/topics/orders")
+    await_htmx(tab)
     tab.evaluate(
         "document.querySelector('h1').dataset.kept = 'yes'; document.querySelector('.figures').remove()"
     )

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from console_kit import ask
+from console_kit import STOP_SECONDS, ask
 from waiting import until
 from warm_programs import start
 
@@ -27,7 +27,7 @@ def test_a_local_cluster_has_a_console(number: signal.Signals) -> None:
         status, _, body = ask(announced["console"], "/")
     finally:
         process.send_signal(number)
-        process.wait(20)
+        process.wait(STOP_SECONDS)
         if process.stdout is not None:
             process.stdout.close()
 

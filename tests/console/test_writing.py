@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser_kit import violations
-from console_kit import ask, posted
+from console_kit import ANSWER_SECONDS_MAX, ask, posted
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead_console.body_limit import BODY_BYTES_MAX
 
@@ -45,7 +45,7 @@ def stored(
 @contextmanager
 def events(console: str, path: str) -> Iterator[Iterator[dict[str, object]]]:
     """Open the stream of a tail, and yield its samples."""
-    connection = http.client.HTTPConnection(urlsplit(console).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(console).netloc, timeout=ANSWER_SECONDS_MAX)
     connection.request("GET", path)
     answer = connection.getresponse()
     assert answer.status == 200

@@ -1,18 +1,26 @@
 // What pages do with a script: refresh themselves, show local times, draw plots, copy commands, take keys.
-// Every page is complete without it.
+// Every page is complete without it. The file is loaded before htmx, so that its listeners get htmx's first events.
 (() => {
   "use strict";
 
+  const isInUse = (page) => {
+    const active = document.activeElement;
+    return (active && page.contains(active) && active.matches("input, select, textarea, button"))
+      || page.querySelector("details[open] form, dialog[open]")
+      || !document.getSelection().isCollapsed;
+  };
   // A page requests itself again while it is visible and no form or text in it is in use.
   const refresh = () => {
     const page = document.getElementById("page");
-    if (!page?.dataset.refreshSeconds || document.hidden) return;
-    const active = document.activeElement;
-    const isInUse = (active && page.contains(active) && active.matches("input, select, textarea, button"))
-      || page.querySelector("details[open] form, dialog[open]")
-      || !document.getSelection().isCollapsed;
-    if (!isInUse) page.dispatchEvent(new CustomEvent("refresh"));
+    if (!page?.dataset.refreshSeconds || document.hidden || isInUse(page)) return;
+    // A search has changed the address since the page was rendered.
+    page.setAttribute("hx-get", location.pathname + location.search);
+    page.dispatchEvent(new CustomEvent("refresh"));
   };
+  // An answer that arrives when the page is in use would replace what the reader does.
+  document.addEventListener("htmx:before:swap", (event) => {
+    if (event.target.id === "page" && isInUse(event.target)) event.preventDefault();
+  });
   let timer = null;
   const schedule = () => {
     clearInterval(timer);
@@ -129,6 +137,12 @@
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
     const found = document.querySelector(`[data-shortcut="${CSS.escape(event.key)}"]`);
     if (found) { event.preventDefault(); found.focus(); found.select?.(); }
+  });
+
+  // htmx listens only after the page has loaded: a search for text that was typed before begins here.
+  document.addEventListener("htmx:after:init", (event) => {
+    const field = event.target.querySelector?.("input[data-shortcut]");
+    if (field && field.value !== field.defaultValue) field.dispatchEvent(new Event("input", { bubbles: true }));
   });
 
   const complete = (root) => { showTimes(root); drawAll(root); showButtons(root); };

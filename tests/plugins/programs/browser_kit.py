@@ -6,6 +6,8 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from playwright.sync_api import expect
+
 import checkout
 
 if TYPE_CHECKING:
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 
 CHROMIUM: Final = "/usr/bin/chromium"
 AXE: Final = checkout.ROOT / "tests" / "console" / "vendor" / "axe.js"
+
+EXPECTATION_SECONDS_MAX: Final = 30
+"""Time in which a page must become what a test expects; an expectation that holds does not wait."""
+expect.set_options(timeout=EXPECTATION_SECONDS_MAX * 1000)
 
 
 def watched(context: BrowserContext) -> tuple[Page, list[str]]:
@@ -29,6 +35,11 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
         ),
     )
     return page, wrong
+
+
+def await_htmx(page: Page) -> None:
+    """Wait until htmx listens for the events of a page, which may be later than the page's load."""
+    page.locator("#page[data-htmx-powered]").wait_for()
 
 
 def violations(page: Page) -> list[str]:

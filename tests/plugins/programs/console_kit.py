@@ -13,7 +13,8 @@ from urllib.parse import urlencode, urlsplit
 from warm_programs import start
 
 ANNOUNCEMENT: Final = re.compile(r"fairlead console: (http://\S+)/ shows")
-STOP_SECONDS: Final = 10.0
+ANSWER_SECONDS_MAX: Final = 60.0
+STOP_SECONDS: Final = 60.0
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def ask(
     body: str | None = None,
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
     """Send one request without following redirects, and return status, headers and body of the answer."""
-    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=ANSWER_SECONDS_MAX)
     try:
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
