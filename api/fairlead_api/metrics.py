@@ -40,6 +40,8 @@ SYNC_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02
 """Histogram buckets in seconds, from the sync time of a drive with a protected cache to that of a failing drive."""
 GROUP_BUCKETS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 """Histogram buckets for the number of batches in one write; writev accepts at most 1,024 buffers."""
+ELECTION_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Histogram buckets in seconds, from one round trip between brokers to the return of a broker that was restarted."""
 LAG_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 _COUNTER: Final = MetricKind.COUNTER
@@ -362,6 +364,24 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         labels=("topic", "partition"),
     ),
     MetricDefinition(
+        name="fairlead_quorum_vacant_partitions",
+        kind=_GAUGE,
+        help="Partitions with a write quorum that wait for a leader, reported by the controller; 0 on other brokers.",
+    ),
+    MetricDefinition(
+        name="fairlead_quorum_missing_promises",
+        kind=_GAUGE,
+        help="Vacancies that need the promise of a broker (the label voter) that has not answered yet, reported by the "
+        "controller.",
+        labels=("voter",),
+    ),
+    MetricDefinition(
+        name="fairlead_quorum_election_seconds",
+        kind=_HISTOGRAM,
+        help="Time from the start of a vacancy to the appointment of its leader, reported by the controller.",
+        buckets=ELECTION_BUCKETS,
+    ),
+    MetricDefinition(
         name="fairlead_deleted_segments_total",
         kind=_COUNTER,
         help="Segments deleted from logs led by this broker, by reason: time, size, or log_start for deleted records.",
@@ -587,6 +607,33 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         kind=_GAUGE,
         help="1 for a partition of a mirror that copies nothing because of damage, a lost source or a policy.",
         labels=("link", "topic", "partition"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_topics",
+        kind=_GAUGE,
+        help="Topics of a link by state: mirroring, handing_over, promoting, promoted or blocked; reported by the "
+        "controller.",
+        labels=("link", "state"),
+    ),
+    MetricDefinition(
+        name="fairlead_link_source_reachable",
+        kind=_GAUGE,
+        help="1 if the source of a running link answered the controller's last calls, 0 otherwise; absent for a "
+        "paused link.",
+        labels=("link",),
+    ),
+    MetricDefinition(
+        name="fairlead_link_fetch_failures_total",
+        kind=_COUNTER,
+        help="Fetches from the source of a link that failed and are repeated after a pause.",
+        labels=("link",),
+    ),
+    MetricDefinition(
+        name="fairlead_link_promotion_seconds",
+        kind=_HISTOGRAM,
+        help="Time for which no cluster accepted records of a topic that was promoted by a planned hand-over.",
+        labels=("link",),
+        buckets=ELECTION_BUCKETS,
     ),
     MetricDefinition(
         name="fairlead_link_fetched_bytes_total",

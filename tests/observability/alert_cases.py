@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from alert_cases_links import LINKS
 from alert_cases_operator import OPERATOR
+from alert_cases_quorum import QUORUM
 from alert_cases_security import SECURITY
 from alert_series import BROKER, MIB, WHERE, Case, histogram, labelled, of_broker, of_operator, pair
 
@@ -465,6 +467,7 @@ SILENT_TOPICS: Final = (
 )
 CASES: Final[tuple[Case, ...]] = (
     *PARTITIONS,
+    *QUORUM,
     *STORAGE,
     *ETCD,
     *BROKERS,
@@ -472,6 +475,7 @@ CASES: Final[tuple[Case, ...]] = (
     *REQUESTS,
     *GROUPS,
     *TRANSACTIONS,
+    *LINKS,
     *SPARK,
     *OPERATOR,
     *SILENT_TOPICS,

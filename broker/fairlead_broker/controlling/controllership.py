@@ -8,8 +8,10 @@ partitions that are affected by a change are examined again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -76,10 +78,15 @@ class Controllership:
         near: NearVoters = no_near_voters,
         new_start_index: Callable[[], int] = lambda: 0,
         count_elections: Callable[[str, int], None] = lambda kind, count: None,
+        observe_vacancy: Callable[[float], None] = lambda seconds: None,
+        show_vacancies: Callable[[int, Mapping[BrokerId, int]], None] = lambda vacancies, missing: None,
     ) -> None:
         """Create a controllership. `membership` returns the broker's current membership, which may be replaced later.
 
         `count_elections` is called with a kind, `clean` or `unclean`, and the number of installed leaders.
+        `observe_vacancy` is called with the duration of each vacancy in seconds when it is filled. `show_vacancies` is
+        called in each turn with the number of vacancies and, by broker, the number of vacancies that need the broker's
+        promise.
         """
         self._coordination = coordination
         self._mirror = mirror
@@ -112,6 +119,8 @@ class Controllership:
         registered.
         """
         self._count_elections = count_elections
+        self._observe_vacancy = observe_vacancy
+        self._show_vacancies = show_vacancies
         self._waiting: set[asyncio.Future[None]] = set()
         """Calls that wait until a controller is known."""
         mirror.subscribe(self._changed)
@@ -230,6 +239,7 @@ class Controllership:
             self._unclean.forget()
             self._appointments.forget()
             self._moves.forget()
+            self._show_vacancies(0, {})
             return
         if term.revision != self._term:
             self._enter(term)
@@ -330,6 +340,7 @@ class Controllership:
                 portion = waiting[: self._portion_size]
                 if await self._write_portion(term, portion):
                     self._count_elections(kind, sum(write.elects for write in portion))
+                    self._observe_vacancies(portion)
                 else:
                     self._touched.add(write.key for write in portion)
                 del waiting[: len(portion)]
@@ -353,6 +364,13 @@ class Controllership:
         self._portion_size = min(PARTITIONS_MAX, self._portion_size * 2) if result.succeeded else smaller
         await self._mirror.wait_for(result.revision)
         return result.succeeded
+
+    def _observe_vacancies(self, written: Sequence[PartitionWrite]) -> None:
+        now = self._clock.monotonic()
+        for write in written:
+            since = self._leaderless.get(write.key)
+            if write.elects and write.record.quorum is not None and since is not None:
+                self._observe_vacancy(now - since)
 
     async def _settle_topics(self) -> None:
         """Complete unfinished topics: all of them when a term starts, and later only those unfinished for too long."""
@@ -383,6 +401,9 @@ class Controllership:
         if self._surveys is not None:
             self._appointments.begin(self._surveys, self._vacancies())
             self._moves.begin(self._surveys)
+        vacancies = list(self._vacancies())
+        missing = (self._appointments.missing(key, partition.value) for key, partition in vacancies)
+        self._show_vacancies(len(vacancies), Counter(chain.from_iterable(missing)))
 
     def _balanced(self) -> list[PartitionWrite]:
         """Return the writes that balance brokers. A quorum's leadership moves once the new leader is near."""

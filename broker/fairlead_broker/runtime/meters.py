@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.controllership import Controllership
 from fairlead_broker.telemetry import Telemetry
@@ -300,6 +301,29 @@ def election_counter(telemetry: Telemetry) -> Callable[[str, int], None]:
     counter = telemetry.metric("fairlead_leader_elections_total")
     children = {kind: counter.labels(kind) for kind in KINDS}
     return lambda kind, count: children[kind].inc(count)
+
+
+class VacancyMeters:
+    """Metrics of the vacancies that this broker fills while it is the controller."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._vacancies = telemetry.metric("fairlead_quorum_vacant_partitions")
+        self._missing = telemetry.metric("fairlead_quorum_missing_promises")
+        self._seconds = telemetry.metric("fairlead_quorum_election_seconds")
+        self._shown: set[BrokerId] = set()
+
+    def observe(self, seconds: float) -> None:
+        """Record the duration of a vacancy that was filled."""
+        self._seconds.observe(seconds)
+
+    def show(self, vacancies: int, missing: Mapping[BrokerId, int]) -> None:
+        """Export the number of vacancies, and by broker the number of vacancies that need its promise."""
+        self._vacancies.set(vacancies)
+        for broker, count in missing.items():
+            self._missing.labels(str(broker)).set(count)
+        for broker in self._shown - missing.keys():
+            self._missing.remove(str(broker))
+        self._shown = set(missing)
 
 
 def watch_controller(telemetry: Telemetry, controllership: Controllership) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,7 +25,7 @@ from fairlead_broker.runtime.leading.fetching import Fetching
 from fairlead_broker.runtime.leading.producing import Producing
 from fairlead_broker.runtime.leading.records_deletion import RecordsDeletion
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
-from fairlead_broker.runtime.meters import election_counter, watch_controller
+from fairlead_broker.runtime.meters import VacancyMeters, election_counter, watch_controller
 from fairlead_broker.runtime.peer_serving.promises import AskForPromises
 from fairlead_broker.runtime.peer_serving.survey import Survey
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
@@ -59,18 +60,7 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
         """Return a random index for the first broker of a topic, so that topics with one partition are also spread."""
         return zlib.crc32(engine.new_id().encode())
 
-    controllership = Controllership(
-        entry.coordination,
-        entry.mirror,
-        lambda: entry.membership,
-        clock,
-        survey=Survey(parts.peers.peer_side.peers, parts.replicas.log_of),
-        ask=AskForPromises(parts.peers.peer_side.peers, parts.peers.promises),
-        near=parts.peers.voters.near,
-        new_start_index=new_start_index,
-        count_elections=election_counter(engine.telemetry),
-    )
-    watch_controller(engine.telemetry, controllership)
+    controllership = _controllership(engine, entry, parts, new_start_index)
     groups = build_groups(engine, entry, parts)
     registry = ProducerRegistry(entry.coordination, metadata.keys, clock, partial(first_id_of, entry))
     return CallParts(
@@ -110,6 +100,28 @@ def build_calls(engine: Engine, entry: Entry, parts: ReplicaParts) -> CallParts:
         records_deletion=RecordsDeletion(engine.disk, clock, parts.disk.health.fail, engine.meters.deleted),
         damage_acceptance=DamageAcceptance(engine.disk, parts.disk.health.fail, engine.log),
     )
+
+
+def _controllership(
+    engine: Engine, entry: Entry, parts: ReplicaParts, new_start_index: Callable[[], int]
+) -> Controllership:
+    """Build the controller part of the broker, and export its metrics."""
+    vacancies = VacancyMeters(engine.telemetry)
+    controllership = Controllership(
+        entry.coordination,
+        entry.mirror,
+        lambda: entry.membership,
+        engine.clock,
+        survey=Survey(parts.peers.peer_side.peers, parts.replicas.log_of),
+        ask=AskForPromises(parts.peers.peer_side.peers, parts.peers.promises),
+        near=parts.peers.voters.near,
+        new_start_index=new_start_index,
+        count_elections=election_counter(engine.telemetry),
+        observe_vacancy=vacancies.observe,
+        show_vacancies=vacancies.show,
+    )
+    watch_controller(engine.telemetry, controllership)
+    return controllership
 
 
 def feature_level_of(entry: Entry) -> int:

@@ -70,9 +70,19 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         term,
         partial(mirror_ends, positions),
         partial(_addresses, metadata),
+        engine.clock,
+        meters.promoted,
     )
     keeper = LinkKeeper(
-        entry.mirror, term, calls.topic_admin, admin, promotions, sources, groups.copy, engine.clock
+        entry.mirror,
+        term,
+        calls.topic_admin,
+        admin,
+        promotions,
+        sources,
+        groups.copy,
+        engine.clock,
+        meters.report,
     )
     copy = CopyParts(
         sources=sources,
@@ -83,6 +93,7 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         clock=engine.clock,
         decompressed_bytes_max=engine.settings.limits.decompressed_bytes_max,
         count=meters.copied,
+        count_failure=meters.failed,
         log=engine.log,
     )
     links = Links(admin, keeper, positions, metadata, engine.clock)

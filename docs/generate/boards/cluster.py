@@ -183,6 +183,18 @@ BOARD: Final = Board(
                     per_second("fairlead_leader_elections_total", CLUSTER, "kind", "{{kind}}"),
                 ),
                 graph(
+                    "Vacancies of write quorums",
+                    "Partitions with a write quorum that wait for promises of voters.",
+                    "short",
+                    (f"sum(fairlead_quorum_vacant_partitions{{{CLUSTER}}})", "vacancies"),
+                ),
+                graph(
+                    "Duration of quorum elections",
+                    "Time from the start of a vacancy to the appointment of its leader.",
+                    "s",
+                    quantile(0.95, "fairlead_quorum_election_seconds", CLUSTER, "fairlead_cluster"),
+                ),
+                graph(
                     "Changes of the in-sync replicas",
                     "Replicas that fell out of sync, and replicas that are in sync again.",
                     "cps",

@@ -1,4 +1,4 @@
-"""Board with the traffic, the size and the replication of topics."""
+"""Board with the traffic, the size, the replication and the links of topics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from boards.vocabulary import (
     CLUSTER,
     CLUSTER_NAME,
     NAMESPACE,
+    PER_SECOND,
     Board,
     Row,
     Variable,
@@ -28,7 +29,7 @@ PARTITION: Final = "topic, partition"
 BOARD: Final = Board(
     name="topics",
     title="Fairlead / Topics",
-    description="Traffic, size and replication of topics and their partitions.",
+    description="Traffic, size, replication and links of topics and their partitions.",
     variables=(NAMESPACE, CLUSTER_NAME, TOPIC),
     rows=(
         Row(
@@ -177,6 +178,70 @@ BOARD: Final = Board(
                     "Largest number of records by which a follower lags behind, among the partitions of a topic.",
                     "short",
                     (f"max by (topic) (fairlead_partition_replica_lag_records{{{TOPICS}}})", "{{topic}}"),
+                ),
+            ),
+        ),
+        Row(
+            "Links",
+            (
+                graph(
+                    "Lag of mirrors",
+                    "Largest number of records of the source that a partition of a mirror lacks.",
+                    "short",
+                    (
+                        f"max by (link, topic) (fairlead_link_lag_records{{{TOPICS}}})",
+                        "{{link}} {{topic}}",
+                    ),
+                ),
+                graph(
+                    "Lag of mirrors in seconds",
+                    "Time since a mirror last had every record of its source.",
+                    "s",
+                    (
+                        f"max by (link, topic) (fairlead_link_lag_seconds{{{TOPICS}}})",
+                        "{{link}} {{topic}}",
+                    ),
+                ),
+                graph(
+                    "Copied bytes of mirrors",
+                    "Bytes of batches that mirrors copy from their sources.",
+                    "Bps",
+                    (
+                        f"sum by (link, topic) (rate(fairlead_link_fetched_bytes_total{{{TOPICS}}}{PER_SECOND}))",
+                        "{{link}} {{topic}}",
+                    ),
+                ),
+                graph(
+                    "Missing records of mirrors",
+                    "Records that a mirror skipped or dropped because its source had deleted or lost them.",
+                    "cps",
+                    (
+                        f"sum by (link, topic) (rate(fairlead_link_skipped_records_total{{{TOPICS}}}{PER_SECOND}))",
+                        "{{link}} {{topic}} skipped",
+                    ),
+                    (
+                        f"sum by (link, topic) (rate(fairlead_link_truncated_records_total{{{TOPICS}}}{PER_SECOND}))",
+                        "{{link}} {{topic}} dropped",
+                    ),
+                ),
+                graph(
+                    "Topics of links by state",
+                    "Topics of each link that are mirrored, blocked, being promoted or promoted.",
+                    "short",
+                    (f"sum by (link, state) (fairlead_link_topics{{{CLUSTER}}})", "{{link}} {{state}}"),
+                ),
+                graph(
+                    "Sources of links",
+                    "Whether the source of a link answers (1 or 0), and failed fetches per second.",
+                    "short",
+                    (
+                        f"min by (link) (fairlead_link_source_reachable{{{CLUSTER}}})",
+                        "{{link}} reachable",
+                    ),
+                    (
+                        f"sum by (link) (rate(fairlead_link_fetch_failures_total{{{CLUSTER}}}{PER_SECOND}))",
+                        "{{link}} failed fetches",
+                    ),
                 ),
             ),
         ),

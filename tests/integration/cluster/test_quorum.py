@@ -81,7 +81,11 @@ async def test_the_preferred_leader_and_a_new_replica_take_over(cluster: Cluster
     flights = await cluster.led("flights", topic_id)
     last = await flights.produce(b"after")
     copies = await cluster.copied(topic_id, last.base_offset + 1)
+    await until(
+        lambda: cluster.metric("fairlead_quorum_election_seconds_count") > 0, "no election was measured"
+    )
 
+    assert cluster.metric("fairlead_quorum_vacant_partitions") == 0
     assert (grown.min_isr, len(grown.replicas)) == (2, 3)
     assert led.leader is not None
     assert led.leader.broker == other
@@ -121,6 +125,14 @@ async def test_an_operator_elects_the_replica_that_is_left(cluster: Cluster) -> 
         await cluster.stop(broker)
     await cluster.start(second)
     await until(lambda: cluster.leader(topic_id) is None, "the partition still has a leader")
+    await until(
+        lambda: all(
+            cluster.metric("fairlead_quorum_missing_promises", voter=str(each)) == 1
+            for each in (first, leader)
+        ),
+        "the metric does not name the missing voters",
+    )
+    vacancies = cluster.metric("fairlead_quorum_vacant_partitions")
     led = await cluster.broker(second).operations.elect("flights", FIRST, ElectionKind.UNCLEAN)
     await cluster.start(first, leader)
     await all_return(cluster, topic_id, 1, 2, 3)
@@ -128,6 +140,7 @@ async def test_an_operator_elects_the_replica_that_is_left(cluster: Cluster) -> 
     last = await flights.produce(b"after")
     copies = await cluster.copied(topic_id, last.base_offset + 1)
 
+    assert vacancies == 1
     assert led.leader is not None
     assert led.leader.broker == second
     assert led.quorum is not None

@@ -63,6 +63,12 @@ async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(
         assert await writer.write(flights) is None
     await mirrored(target, topic_id, 50)
 
+    async def reported() -> bool:
+        return target.metric("fairlead_link_topics", link="east", state="mirroring") == 1
+
+    await until(reported, "the metrics do not show the mirror")
+    reachable = target.metric("fairlead_link_source_reachable", link="east")
+
     async def load() -> str:
         while (refusal := await writer.write(flights)) is None:
             pass
@@ -81,6 +87,8 @@ async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(
     began_at = writer.last_at
     await mirrored(target, topic_id, len(writer.acknowledged))
 
+    assert reachable == 1
+    assert target.metric("fairlead_link_promotion_seconds_count", link="east") == 1
     assert refused == "topic_moved"
     assert values(target, topic_id) == writer.acknowledged
     assert values(target, topic_id, 2) == writer.acknowledged

@@ -140,6 +140,13 @@ class Cluster:
         assert leader is not None
         return TopicClient(self.broker(leader), name)
 
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum of a metric over all running brokers."""
+        samples = (
+            each.broker.telemetry.registry.get_sample_value(name, labels) for each in self.brokers.values()
+        )
+        return sum(sample or 0.0 for sample in samples)
+
     def log(self, broker: int, topic_id: TopicId, partition: int = 0) -> PartitionLog:
         """Return a broker's log of a partition."""
         hosted = self.broker(broker).replicas._hosted

@@ -30,6 +30,10 @@ UNITS = (
         "_voters",
         "_near",
         "_write",
+        "_promises",
+        # Facts and counts of links.
+        "_reachable",
+        "_topics",
     ),
 )
 

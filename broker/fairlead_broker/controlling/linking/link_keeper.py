@@ -7,6 +7,8 @@ the sources are state of this process, and are shown by calls about links.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -59,6 +61,16 @@ class LinkView:
     surveyed_at: float = float("-inf")
 
 
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """What the controller reports about one link in metrics."""
+
+    is_reachable: bool | None
+    """Whether the source answered the last calls; None for a paused link, or before the first answer."""
+    topics: Mapping[str, int]
+    """Number of topics by state."""
+
+
 class LinkKeeper:
     """Keeper of all links."""
 
@@ -72,7 +84,9 @@ class LinkKeeper:
         sources: Sources,
         copy_groups: CopyGroups,
         clock: Clock,
+        report: Callable[[Mapping[str, LinkReport]], None],
     ) -> None:
+        """`report` is called after each round with a report about each link, or about no link without the term."""
         self._metadata = mirror.metadata
         self._term = term
         self._topics = topics
@@ -81,6 +95,7 @@ class LinkKeeper:
         self._sources = sources
         self._copy_groups = copy_groups
         self._clock = clock
+        self._report = report
         self._views: dict[str, LinkView] = {}
         self._wake = asyncio.Event()
         mirror.subscribe(self._changed)
@@ -98,11 +113,26 @@ class LinkKeeper:
                 self._views.clear()
             else:
                 waits = await self._round()
+            self._report({link: self._reported(link, view) for link, view in self._views.items()})
             try:
                 async with asyncio.timeout(PROMOTION_SECONDS if waits else TICK_SECONDS):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def _reported(self, link: str, view: LinkView) -> LinkReport:
+        record = self._metadata.links.get(link)
+        is_running = record is not None and record.value.state is LinkState.RUNNING
+        is_known = view.problem is not None or view.surveyed_at > float("-inf")
+        states = Counter(
+            topic.value.mirror.state.value
+            for topic in self._admin.mirrors(link).values()
+            if topic.value.mirror is not None
+        )
+        states.update(
+            "promoted" if reason == BlockReason.PROMOTED else "blocked" for _, reason in view.blocked.values()
+        )
+        return LinkReport(view.problem is None if is_running and is_known else None, states)
 
     def _changed(self, update: MirrorUpdate) -> None:
         if any(isinstance(each, LinkChange | TopicChange) for each in update.changes):

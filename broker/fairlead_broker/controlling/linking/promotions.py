@@ -16,6 +16,7 @@ import structlog
 from fairlead_api.bodies.links import HandOverRequest
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicIdPartition
 from fairlead_api.problems import ProblemError
+from fairlead_broker.clock import Clock
 from fairlead_broker.controller.partition_writes import PartitionWrite, write_partitions
 from fairlead_broker.controller.term import portions
 from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
@@ -60,7 +61,12 @@ class Promotions:
     ends: MirrorEnds
     addresses: Callable[[], Sequence[str]]
     """Function that returns the base URLs of this cluster, for clients of a source that is handed over."""
+    clock: Clock
+    observe: Callable[[str, float], None]
+    """Function that records, for a link, the seconds for which no cluster accepted records of a promoted topic."""
     learned: dict[str, _Learned] = field(default_factory=dict)
+    handed_over_at: dict[str, float] = field(default_factory=dict)
+    """Time of the first call of each hand-over that this broker has made, by topic."""
 
     async def advance(
         self, name: str, source: Callable[[], Awaitable[SourceCluster]], copy_groups: CopyGroups
@@ -72,7 +78,7 @@ class Promotions:
         while True:
             topic = self.mirror.metadata.topics.get(name)
             if topic is None or topic.value.mirror is None:
-                self.learned.pop(name, None)
+                self._forget(name)
                 return False
             learned = self.learned.get(name)
             if learned is None or learned.since != topic.mod_revision:
@@ -80,11 +86,12 @@ class Promotions:
             step = next_switch_step(topic.value.mirror.state, await self._known(topic, learned))
             match step:
                 case None:
-                    self.learned.pop(name, None)
+                    self._forget(name)
                     return False
                 case SwitchStep.WAIT:
                     return True
                 case SwitchStep.HAND_OVER:
+                    self.handed_over_at.setdefault(name, self.clock.monotonic())
                     if not await self._hand_over(topic, learned, await source()):
                         return True
                 case SwitchStep.COPY_GROUPS:
@@ -92,6 +99,10 @@ class Promotions:
                     learned.groups_copied = True
                 case _:
                     await self._write(name, topic, step)
+
+    def _forget(self, name: str) -> None:
+        self.learned.pop(name, None)
+        self.handed_over_at.pop(name, None)
 
     async def _known(self, topic: Versioned[TopicRecord], learned: _Learned) -> Known:
         record = topic.value
@@ -164,6 +175,8 @@ class Promotions:
                 eras = (*(record.eras or ()), Era(epoch=era, cluster_id=cluster.value.cluster_id))
                 await self._put(name, topic, msgspec.structs.replace(record, mirror=None, eras=eras))
                 _log.info("mirror promoted", topic=name, era=era)
+                if (since := self.handed_over_at.get(name)) is not None:
+                    self.observe(mirror.link, self.clock.monotonic() - since)
             case _:
                 raise AssertionError(step)
 

@@ -94,6 +94,8 @@ class CopyParts:
     decompressed_bytes_max: int
     count: Callable[[str, str, str, int], None]
     """Function that counts fetched bytes, skipped records or truncated records, by kind, link and topic."""
+    count_failure: Callable[[str], None]
+    """Function that counts failed fetches by link."""
     log: Log
 
 
@@ -201,6 +203,7 @@ class LinkFetcher:
 
     async def _back_off(self, address: str, mirrors: Sequence[LeaderReplica], error: Exception) -> None:
         reason = error.detail if isinstance(error, ProblemError) else str(error)
+        self._parts.count_failure(self._name)
         failures = self._failures[address] = self._failures.get(address, 0) + 1
         if failures == 1:
             self._log.warning("mirrors not fetched", address=address, reason=reason)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from fairlead_broker.controlling.linking.link_keeper import LinkReport
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.telemetry import Telemetry
 
 GAUGES: Final = ("fairlead_link_lag_records", "fairlead_link_lag_seconds", "fairlead_link_faulted_partitions")
+
+NOTHING: Final = LinkReport(None, {})
 
 
 class LinkMeters:
@@ -25,8 +28,13 @@ class LinkMeters:
             )
         }
         self._groups = metric("fairlead_link_group_offsets_copied_total")
+        self._failures = metric("fairlead_link_fetch_failures_total")
+        self._promotions = metric("fairlead_link_promotion_seconds")
+        self._reachable = metric("fairlead_link_source_reachable")
+        self._topics = metric("fairlead_link_topics")
         self._gauges = [metric(name) for name in GAUGES]
         self._shown: set[tuple[str, str, str]] = set()
+        self._reported: Mapping[str, LinkReport] = {}
 
     def copied(self, what: str, link: str, topic: str, number: int) -> None:
         """Count fetched bytes, or skipped or truncated records."""
@@ -35,6 +43,29 @@ class LinkMeters:
     def groups_copied(self, link: str, number: int) -> None:
         """Count copied offsets of groups."""
         self._groups.labels(link).inc(number)
+
+    def failed(self, link: str) -> None:
+        """Count a fetch that failed."""
+        self._failures.labels(link).inc()
+
+    def promoted(self, link: str, seconds: float) -> None:
+        """Record the time for which no cluster accepted records of a promoted topic."""
+        self._promotions.labels(link).observe(seconds)
+
+    def report(self, links: Mapping[str, LinkReport]) -> None:
+        """Export what the controller knows about each link."""
+        for link, before in self._reported.items():
+            now = links.get(link, NOTHING)
+            for state in before.topics.keys() - now.topics.keys():
+                self._topics.remove(link, state)
+            if before.is_reachable is not None and now.is_reachable is None:
+                self._reachable.remove(link)
+        for link, now in links.items():
+            for state, number in now.topics.items():
+                self._topics.labels(link, state).set(number)
+            if now.is_reachable is not None:
+                self._reachable.labels(link).set(now.is_reachable)
+        self._reported = dict(links)
 
     def show(self, mirrors: Sequence[LeaderReplica], now: float) -> None:
         """Export the lag of mirrors, in records and in seconds since the mirror last had every record."""
