@@ -158,7 +158,7 @@ class DelayedCalls:
             self.answers[self._values[transaction]].add(told)
 
     def _begin_send(self, key: str, transaction: str) -> int:
-        """Record the start of a send by a process of its own, since the answer may be unknown; return its number."""
+        """Record the start of a send as a separate process, since its answer may be unknown; return its number."""
         process = self.history.process()
         value, txn = self._values[transaction], self._numbers[transaction]
         self.history.note("send", "invoke", process=process, id=process, key=key, values=[value], txn=txn)

@@ -124,7 +124,7 @@ async def _close(producer: Producer) -> None:
 class PlainProducer:
     """Sends plain requests to one broker after another, each request once.
 
-    A record without an answer may be stored or not.
+    A record without an answer may or may not be stored.
     """
 
     def __init__(self, cluster: ChaosCluster, history: HistoryRecorder, topic: str, partition: int) -> None:

@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which can be stopped, killed and started again on the same data."""
+"""A broker in a separate process, which can be stopped, killed and started again on the same data."""
 
 from __future__ import annotations
 

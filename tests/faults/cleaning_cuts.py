@@ -1,14 +1,14 @@
 """Interrupts rounds of cleaning at every change of the disk, and compares what readers see with the full log.
 
-One seed is one history of a compacted partition: batches of all codecs, leader epochs, producers and transactions, with
-windows, a map of keys and segments of some size. The disk is copied for each of its changes, and two cleanings of the
-log are interrupted at this change, once by a loss of power and once by a kill of the process. After each interruption
-the log is opened again, must have the newest record of each key of the full log at the same offset and time, and is
-cleaned to its end.
+Each seed determines one history of a compacted partition: batches of all codecs, leader epochs, producers and
+transactions, and the sizes of windows, key map and segments. The disk is copied for each of its changes, and two
+cleanings of the log are interrupted at this change, once by a loss of power and once by a kill of the process. After
+each interruption the log is opened again, must have the newest record of each key of the full log at the same offset
+and time, and is cleaned to its end.
 
 `python cleaning_cuts.py --histories 40 --seed 1` prints a JSON report and exits with 1 when a record was lost or has
-come back. With `--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must
-fail.
+reappeared. With `--without file_sync`, `folder_sync` or `rename_order` the disk breaks the named promise, and the run
+must fail.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class History:
     def clean_twice(self, disk: LyingDisk, change: int) -> tuple[bool, bool]:
         """Clean the log, and again after the horizons of its tombstones, and interrupt it at a change of the disk.
 
-        Returns whether the cleaning was interrupted, and whether the second one had begun.
+        Returns whether the cleaning was interrupted, and whether the second cleaning had begun.
         """
         directory, log = self.opened(disk)
         disk.cut_at = disk.operations + change
@@ -178,7 +178,7 @@ def interrupt_all(
     batches: int = 25,
     stride: int = 1,
 ) -> int:
-    """Interrupt the cleaning of one history at every change, or at each `stride`-th. Returns the number of changes.
+    """Interrupt the cleaning of one history at every change, or at every `stride`-th; return the number of changes.
 
     Raises `Lost`.
     """

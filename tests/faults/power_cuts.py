@@ -1,12 +1,12 @@
 """Simulates many power cuts of the log's disk, and compares the remaining log with the acknowledged batches.
 
-One run is one seed: a machine with a `LyingDisk` performs the log operations of a broker (append, roll, sync one
-partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics, stop
-and start) until the power is cut in the middle of an operation, often during recovery itself. After the cut, the log is
-opened on the data that the disk kept, and must have every acknowledged batch once, in order and byte for byte.
+Each seed determines one run: a machine with a `LyingDisk` performs the log operations of a broker (append, roll, sync
+one partition or the volume, begin epochs, write checkpoints, truncate, move the log start, create and delete topics,
+stop and start) until the power is cut in the middle of an operation, often during recovery itself. After the cut, the
+log is opened on the data that the disk kept, and must have every acknowledged batch once, in order and byte for byte.
 
 `python power_cuts.py --cycles 2000 --seed 1` prints a JSON report and exits with 1 when a batch was lost. With
-`--without file_sync`, `folder_sync` or `rename_order` the disk breaks that promise, and the run must fail.
+`--without file_sync`, `folder_sync` or `rename_order` the disk breaks the named promise, and the run must fail.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def coordinated(cluster: Cluster, name: str) -> CoordinatedGroup:
 
 
 async def test_a_commit_of_another_members_partition_is_refused(alone: Cluster) -> None:
-    """A commit with a stale epoch, of an unknown member or for another member's partition is refused without effect."""
+    """A stale commit, or one from an unknown member or for another member's partition, is refused without effect."""
     group = GroupClient(alone, "etl")
     first, second = group.member("m1", "flights"), group.member("m2", "flights")
     await settle(first)

@@ -1,9 +1,8 @@
-"""The model of a topic that two clusters hold: copying, eras, hand-overs, failovers and the way back.
+"""The model of a topic that exists in two clusters: copying, eras, hand-overs, failovers and failbacks.
 
-Each cluster is one partition with one log, because replication inside a cluster has models of its own. The decisions
-are those of the shipped package `links`; the model adds a network that delays answers, elections, losses of records,
-and a controller that forgets what it knows between any two steps. `World.without` names the rules that a world leaves
-out.
+Each cluster is one partition with one log, because replication inside a cluster has separate models. The decisions are
+those of the shipped package `links`; the model adds a network that delays answers, elections, losses of records, and a
+controller that forgets what it knows between any two steps. `World.without` names the rules that a world leaves out.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Answer(NamedTuple):
     content: SourceAnswer
     entries: tuple[Entry, ...]
     end: int
-    """End of the mirror's log when it asked."""
+    """End of the mirror's log when the mirror sent its request."""
     leader_epoch: int
 
 
@@ -66,7 +65,7 @@ class Cluster(NamedTuple):
     epoch: int = 1
     eras: tuple[Era, ...] = ()
     era: int | None = None
-    """Era that the present promotion begins."""
+    """Era that the current promotion begins."""
     mirror: MirrorState | None = None
     is_handed_over: bool = False
     answer: Answer | None = None
@@ -77,7 +76,7 @@ class Cluster(NamedTuple):
 
     @property
     def is_mirroring(self) -> bool:
-        """Whether the cluster copies the topic from the other one."""
+        """Whether the cluster copies the topic from the other cluster."""
         return self.mirror in (MirrorState.MIRRORING, MirrorState.HANDING_OVER)
 
 
@@ -89,10 +88,10 @@ class State(NamedTuple):
     lost: frozenset[int] = frozenset()
     """Records that an unclean election lost."""
     ends: CopiedTo | None = None
-    """End of the source that the controller of the mirror knows."""
+    """End of the source's log, as far as the mirror's controller knows."""
     groups_copied: bool = False
     is_planned: bool = False
-    """Whether the present promotion is a hand-over."""
+    """Whether the current promotion is a hand-over."""
     is_taken_back: bool = False
     """Whether an operator has begun to reopen the source."""
     produces: int = 0
@@ -259,7 +258,7 @@ class LinkModel:
             after = _forgotten(state)._replace(switches=state.switches - 1, is_planned=False)
             yield Step(f"{at} fails over", _with(after, at, mirror=MirrorState.PROMOTING), is_fault=True)
         if own.mirror is MirrorState.HANDING_OVER:
-            # The mirror gives the promotion up before the source is reopened.
+            # The mirror abandons the promotion before the source is reopened.
             after = _forgotten(state) if self._keeps("ends once") else state
             after = after._replace(is_taken_back=True)
             yield Step(f"{at} gives up", _with(after, at, mirror=MirrorState.MIRRORING), is_fault=True)
@@ -315,7 +314,7 @@ class LinkModel:
             case SwitchStep.WAIT:
                 raise AssertionError
 
-    # -- the way back
+    # -- failback
 
     def _adopting(self, state: State, at: int) -> Iterator[Step[State]]:
         own, other = state.clusters[at], state.clusters[1 - at]
@@ -360,7 +359,7 @@ def _starts(log: tuple[Entry, ...]) -> list[EpochStart]:
 
 
 def _mixed_epochs(state: State) -> str | None:
-    """ErasTell: up to the last offset at which two logs have one epoch, they have the same records."""
+    """ErasTell: up to the last offset at which two logs have the same epoch, their records are the same."""
     one, other = (each.log for each in state.clusters)
     for offset in range(min(len(one), len(other)) - 1, -1, -1):
         if one[offset].epoch == other[offset].epoch:
@@ -398,7 +397,7 @@ def _vanished(state: State) -> str | None:
 
 
 def _below(state: State) -> str | None:
-    """EpochsRise: epochs of a log never fall, and a mirror's record is in a higher epoch than its log."""
+    """EpochsRise: epochs of a log never fall, and none is above the epoch of a mirror's record."""
     for each in state.clusters:
         epochs = [entry.epoch for entry in each.log]
         if epochs != sorted(epochs):

@@ -168,7 +168,7 @@ class Draft:
         return min(report.synced, report.end) if is_synced else report.end
 
     def held(self, at: int, record: Record) -> int:
-        """Return the offset that W voters of a record hold."""
+        """Return the offset below which W voters of a record have all records."""
         counted = sorted((self.counted(at, record, each) for each in record.voters), reverse=True)
         return counted[record.write - 1] if len(counted) >= record.write else -1
 

@@ -221,7 +221,7 @@ def _of_leader(state: State, world: World, at: int) -> Steps:
 
 
 def _may_propose(draft: Draft, at: int, record: Record) -> bool:
-    """Return whether W of the new voters hold everything that may be committed (Q9)."""
+    """Return whether W of the new voters have everything that may be committed (Q9)."""
     broker = draft.brokers[at]
     assert broker.term is not None, "a leader proposes"
     promised = broker.high_watermark

@@ -1,4 +1,4 @@
-"""What the log of a partition says in the model: the state of a producer, confirmed markers, committed records."""
+"""What the log of a partition contains in the model: the state of a producer, confirmed markers, committed records."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ CHOSEN: Final = {
 
 
 def wait_for(what: str, found: Callable[[], T | None], seconds: float = SECONDS_MAX) -> T:
-    """Repeat a request until it has an answer; raise `AssertionError` after the time limit."""
+    """Repeat a request until it is answered; raise `AssertionError` after the time limit."""
     # Prometheus does not report what it has scraped, so the request is repeated.
     never, asked = threading.Event(), 0
     while asked * PAUSE_SECONDS < seconds:

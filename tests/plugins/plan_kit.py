@@ -70,7 +70,7 @@ def answer(
     topics: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
     config: Mapping[str, str] | None = None,
 ) -> BrokersAnswer:
-    """Return what brokers answer to a pass. `topics`: fields of each partition, by topic; None if not requested."""
+    """Return the brokers' answers to a pass. `topics`: fields of each partition, by topic; None if not requested."""
     described = [each if isinstance(each, BrokerDescription) else described_broker(each) for each in brokers]
     entries = {
         "retention.ms": ConfigEntry("604800000", ConfigSource.DEFAULT),

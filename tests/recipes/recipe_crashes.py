@@ -310,7 +310,7 @@ async def _broker(data: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def crashed_program(recipe: Recipe, seed: int) -> AsyncIterator[CrashedProgram]:
-    """Yield the program with a broker, and a PostgreSQL server if needed, in a folder of its own."""
+    """Yield the program with a broker, and a PostgreSQL server if needed, in a separate folder."""
     folder = Path(tempfile.mkdtemp(prefix="fairlead-recipe-"))
     try:
         async with AsyncExitStack() as stack:

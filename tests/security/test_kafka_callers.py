@@ -140,7 +140,7 @@ async def test_a_signed_token_names_a_principal(secured: KafkaSecured) -> None:
 async def test_refused_tokens_and_anonymous_clients_get_nothing(
     secured: KafkaSecured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong token is refused with Kafka's error; a client without one is cut off, as is one that talks too much."""
+    """A wrong token is refused with Kafka's error; a client without token, or with too many bytes, is disconnected."""
     monkeypatch.setattr(sasl, "FAILURE_SECONDS", 0.0)
 
     async def refused(mechanism: str, message: bytes) -> tuple[int, bool]:
@@ -222,7 +222,7 @@ async def test_a_session_ends_with_its_token(secured: KafkaSecured) -> None:
 
 
 async def test_a_client_beyond_its_quota_waits(secured: KafkaSecured) -> None:
-    """A produce beyond a quota is stored, its answer states the time to wait, and the next request waits for it."""
+    """A produce request over a quota is stored, its answer states the time to wait, and the next request is delayed."""
     token = (await secured.token("user:ann"))["token"]
     await secured.acl("user:ann", "all", "topic:*")
     limits = {"each": {"produce_bytes_per_second": 40_000}}

@@ -224,7 +224,7 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
 
 
 async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
-    """While etcd does not answer, known tokens are accepted and none can be revoked; a metric shows for how long.
+    """While etcd does not answer, known tokens are accepted and none can be revoked; a metric shows how long.
 
     After etcd answers again, a revoked token is refused (proof V8).
     """

@@ -85,7 +85,7 @@ async def refused_by(url: str, partition: int) -> list[str]:
 
 
 async def test_clients_go_on_through_the_others(relay: TcpRelay, urls: Mapping[int, str]) -> None:
-    """Clients whose first address is the cut-off broker, which answers with old metadata, continue too."""
+    """Even clients whose first address is the cut-off broker, which answers with old metadata, continue."""
     bootstrap = [urls[CUT_OFF], urls[2], urls[3]]
     async with Admin(bootstrap) as admin, Admin(urls[2]) as other, asyncio.timeout(60):
         partition = await topic_of_all(admin)

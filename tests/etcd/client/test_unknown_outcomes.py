@@ -106,7 +106,7 @@ async def test_a_cut_link_is_not_an_unknown_outcome(alone: EtcdCluster, relay: T
 
 
 async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> None:
-    """Reads, even in read-only transactions, are sent again and have no unknown outcome."""
+    """Reads, even in read-only transactions, are sent again and never have an unknown outcome."""
     client = alone.client(relay.url, alone.urls[0], patience=SHORT)
     await client.transact((), (Put("/k", b"1"),))
     relay.hold_answers()
@@ -121,7 +121,7 @@ async def test_reads_are_asked_again(alone: EtcdCluster, relay: TcpRelay) -> Non
 async def test_a_transaction_is_sent_elsewhere_only_if_it_was_not_sent_before(
     alone: EtcdCluster, relay: TcpRelay
 ) -> None:
-    """A lost answer has an unknown outcome even with a second endpoint, and a dead link is skipped."""
+    """A transaction whose answer is lost has an unknown outcome even with a second endpoint; a dead link is skipped."""
     client = alone.client(relay.url, alone.urls[0], patience=SHORT)
     await client.list("/")
     relay.hold_answers()

@@ -39,7 +39,7 @@ async def until(met: Callable[[], bool], what: str) -> None:
 
 @dataclass
 class Cluster:
-    """Brokers by id, each with a folder of its own."""
+    """Brokers by id, each with a separate folder."""
 
     path: Path
     store: EmbeddedCoordination

@@ -131,7 +131,7 @@ class Life:
         return held
 
     def another_admin(self, prefix: str) -> TopicAdmin:
-        """Return a second admin of the same controller, with topic ids of its own."""
+        """Return a second admin of the same controller, with separate topic ids."""
         return TopicAdmin(
             self.coordination,
             self.mirror,

@@ -247,7 +247,7 @@ class WellBehavedClient:
 
 @asynccontextmanager
 async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClient]:
-    """Yield a well-behaved client with a topic of its own."""
+    """Yield a well-behaved client with a separate topic."""
     async with Calls(broker.address, token=broker.token) as calls:
         client = WellBehavedClient(calls)
         await client.create()

@@ -54,7 +54,7 @@ def _environment(wanted: dict[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A command sets variables of its own, such as those of the profile.
+        # A command may set further variables, such as those of the profile.
         os.environ.clear()
         os.environ.update(before)
 

@@ -61,7 +61,7 @@ def words(text: str) -> list[list[str]]:
 
 @dataclass(slots=True)
 class PageShell:
-    """A shell for the commands of a page, in a folder and with `FAIRLEAD_...` variables of its own."""
+    """A shell for the commands of a page, with its own folder and `FAIRLEAD_...` variables."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)

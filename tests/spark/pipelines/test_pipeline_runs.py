@@ -53,7 +53,7 @@ def test_flights_in_windows(
 
     # Records are at most 30 seconds out of order in the topic, and the restart happens in the middle.
     first = go_on([*flights[:800], *rubbish])
-    # Each of three carriers has a late flight in a window of its own, which the first run has written.
+    # Each of three carriers has a late flight in a separate window, which the first run has written.
     late = [flight(carrier, START + timedelta(minutes=number), 1) for number, carrier in enumerate(CARRIERS)]
     second = go_on([*flights[800:], *late, flight("UA", START + timedelta(hours=9), 0)])
 

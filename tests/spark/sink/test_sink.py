@@ -93,7 +93,7 @@ def test_what_cannot_be_written_is_refused_by_name(spark: SparkSession, bootstra
 
 @pytest.mark.scenario
 def test_a_task_that_cannot_write_everything_fails(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    """Records for a missing partition, and a missing cluster, end in an error within seconds."""
+    """A write to a missing partition, or to a missing cluster, fails with an error within seconds."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
     rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value", "CAST(id AS INT) AS partition")

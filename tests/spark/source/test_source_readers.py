@@ -180,7 +180,7 @@ def test_an_old_plan_reports_what_it_leaves_out(
 ) -> None:
     """Spark reuses the plan of a view: planning logs a warning, and later queries log the records that they miss.
 
-    A read with a given end misses no records, and each query of a catalog table gets a plan of its own.
+    A read with a given end misses no records, and each query of a catalog table gets a separate plan.
     """
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=1)
