@@ -20,7 +20,7 @@ PERSON_WORDS = frozenset(
     {"who", "whoever", "whom", "nobody", "somebody", "anybody", "everybody", "anew", "tell", "tells", "told"}
     | {"hear", "hears", "heard", "office"}
 )
-# The answer of the public call `GET /v1/whoami`.
+# The answer to the public call `GET /v1/whoami`.
 PUBLIC_NAMES = frozenset({"WhoAmI"})
 TOP_FOLDERS = (
     "api",

@@ -63,7 +63,7 @@ FENCED_SECONDS: Final = 10.0
 DELAY_SECONDS_MAX: Final = 90.0
 """Maximum delay of a late call."""
 PAUSED_SECONDS_MAX: Final = 1.5 * LEASE_SECONDS
-"""Maximum time for which a broker is paused or cut off; a longer time than its lease."""
+"""Maximum time for which a broker is paused or cut off; longer than its lease."""
 OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
 """Maximum time for which a transaction is open after the last fault."""
 TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"

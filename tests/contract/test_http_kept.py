@@ -72,7 +72,7 @@ def problems() -> Any:
 
 
 def routes() -> Any:
-    """Describe every request of the three listeners."""
+    """Describe every request that the three listeners serve."""
     return {entry.name: _route(entry) for entry in (*ROUTES, *PEER_ROUTES)}
 
 

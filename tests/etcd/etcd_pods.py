@@ -154,7 +154,7 @@ class EtcdPods:
         return plan
 
     async def look(self) -> ObservedEtcd:
-        """Return the existing pods and volumes, and the answers of the members."""
+        """Return the existing pods and volumes, and the answers from the members."""
         answers: dict[int, EtcdStatus] = {}
         for ordinal in self.pods:
             with suppress(EtcdError):

@@ -167,7 +167,7 @@ Fault = Callable[[ChaosCluster, str, int], Awaitable[None]]
 
 
 async def restart_brokers(cluster: ChaosCluster, topic: str, rounds: int) -> None:
-    """Stop and start each broker once, the next one when all replicas are in sync."""
+    """Stop and start each broker, one at a time; continue once all replicas are in sync."""
     del rounds
     for node in cluster.nodes:
         assert await cluster.stop(node) == [0], f"{node.name} did not stop gracefully"

@@ -49,7 +49,7 @@ class Era(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer of the source on its way to the mirror."""
+    """An answer from the source on its way to the mirror."""
 
     content: SourceAnswer
     entries: tuple[Entry, ...]

@@ -63,7 +63,7 @@ def figures(
 
 
 async def send(connection: socket.socket, data: bytes) -> None:
-    """Send all data, and ignore errors of a connection that the broker closed."""
+    """Send all data, and ignore errors on a connection that the broker closed."""
     with contextlib.suppress(ConnectionError):
         await asyncio.get_running_loop().sock_sendall(connection, data)
 

@@ -197,7 +197,7 @@ class Flood:
 async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path: Path) -> None:
     """A stranger with thousands of requests in flight delays other clients for as long as the flood lasts.
 
-    No request of the other client fails, and the memory of the requests in flight is bounded.
+    No request from the other client fails, and the memory of the requests in flight is bounded.
     """
     seconds = 10.0 if full else 1.5
     broker = BrokerUnderLoad(tmp_path)

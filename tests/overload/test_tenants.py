@@ -104,7 +104,7 @@ async def test_a_tenant_is_kept_at_its_limit(full: bool, tmp_path: Path) -> None
 
 
 async def test_a_busy_caller_leaves_room_for_another(tmp_path: Path) -> None:
-    """While one caller uses every produce call that a broker admits, no call of a calm caller is refused."""
+    """While one caller uses every produce call that a broker admits, no call from a calm caller is refused."""
     async with tenants(BrokerUnderLoad(tmp_path, produce_calls_max=CALLS_MAX)) as (busy, calm):
         batch, statuses, end = one_batch(1000, 1), Counter[int](), now() + 2.0
 

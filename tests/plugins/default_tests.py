@@ -9,7 +9,7 @@ import checkout
 
 
 def run_by_default(named: str) -> bool:
-    """Return whether a test, or a test of a file, exists and is no scenario."""
+    """Return whether a test, or a test of a file, exists and is not a scenario."""
     path, _, name = named.partition("::")
     file = checkout.ROOT / path
     if not file.exists():

@@ -104,7 +104,7 @@ async def authenticate(connection: KafkaConnection, mechanism: str, message: byt
 async def test_a_token_decides_what_a_client_may_do(
     secured: KafkaSecured, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A principal produces to its topic with an API token, not to another one, and the refusal is in the audit log."""
+    """A principal produces to its topic with an API token, but not to another; the refusal is in the audit log."""
     token = (await secured.token("user:ann"))["token"]
     await secured.acl("user:ann", "read,write,describe", "topic:orders")
     await secured.acl("user:ann", "describe", "group:unused")

@@ -108,7 +108,7 @@ def test_empty_yaml_is_no_settings(tmp_path: Path) -> None:
     ],
 )
 def test_configuration_values_are_checked_at_the_start(values: dict[str, object], names: str) -> None:
-    """An invalid default of a topic key is refused at the start."""
+    """An invalid default of a topic key is refused at startup."""
     with raises(ValidationError, names):
         BrokerSettings.load({"config_values": values})
 
@@ -227,7 +227,7 @@ def test_credentials_of_etcd_come_from_a_mounted_folder(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_read_at_the_start_are_settings(tmp_path: Path) -> None:
-    """Kafka keys that are read at the start are settings, and a setting's own name overrides its Kafka key."""
+    """Kafka keys that are read at startup are settings, and a setting's own name overrides its Kafka key."""
     keys = {
         "broker.session.timeout.ms": 8_001,
         "max.connections": 99,

@@ -50,7 +50,7 @@ async def test_a_dead_endpoint_is_passed_over(alone: EtcdCluster) -> None:
 
 
 async def test_error_without_a_reachable_member_names_every_reason() -> None:
-    """The error of a client that reaches no member names each endpoint with its reason."""
+    """A client that reaches no member gets an error that names each endpoint with its reason."""
     ports = free_ports()
     urls = tuple(f"http://127.0.0.1:{next(ports)}" for _ in range(2))
     with pytest.raises(CoordinationUnavailable) as refusal:

@@ -166,7 +166,7 @@ async def test_renewed_certificates_are_taken_up(
 
 
 async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """The error of a client with an unreadable certificate file names the file."""
+    """A client with an unreadable certificate file gets an error that names the file."""
     missing = tmp_path / "missing.pem"
     with raises(CoordinationUnavailable, missing):
         await connect(EtcdOptions(("https://127.0.0.1:1",), EtcdTls(ca=missing)))

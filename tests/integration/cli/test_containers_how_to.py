@@ -28,7 +28,7 @@ async def test_the_broker_of_the_page(tmp_path: Path) -> None:
     variables = {name: value.replace("9520", data).replace("9522", ops) for name, value in asked.items()}
     variables["FAIRLEAD_DATA"] = f"{tmp_path}{volume}"
     (tmp_path / volume.lstrip("/")).mkdir(parents=True)
-    # A container has a network of its own, where the default port is free.
+    # A container has its own network, where the default port is free.
     variables["FAIRLEAD_PEER_LISTEN"] = "127.0.0.1:0"
     client = PageShell(tmp_path, {"FAIRLEAD_BOOTSTRAP": f"http://127.0.0.1:{data}"})
     command = shlex.join(["fairlead", *RUN[RUN.index(IMAGE) + 1 :]])

@@ -356,7 +356,7 @@ async def test_failures_are_raised_where_they_are_waited_for(apart: Apart) -> No
 
 
 def test_an_unreachable_cluster_ends_the_start_and_its_thread() -> None:
-    """An unreachable cluster fails the start in time, with the async client's error, and leaves no thread."""
+    """If the cluster is unreachable, the start fails in time with the async client's error, and leaves no thread."""
     before = threading.active_count()
     with (
         pytest.raises(errors.UnreachableError),

@@ -117,7 +117,7 @@ async def test_blocking_clients_and_commands_use_one_address(hidden: Cluster, tm
 
 
 async def test_an_unreachable_leader_names_the_setting(hidden: Cluster) -> None:
-    """The error of a client that cannot reach an advertised address names the setting `one_address`."""
+    """A client that cannot reach an advertised address gets an error that names the setting `one_address`."""
     await hidden.topic("flights")
     async with Producer(entry(hidden), delivery_timeout="1s") as producer:
         with pytest.raises(DeliveryTimeoutError) as told:

@@ -34,7 +34,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
-    """Yield the collected spans; the fixture must run before the broker, which looks for a provider at its start."""
+    """Yield the collected spans; the fixture must run before the broker, which looks for a provider when it starts."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     # A program may set its provider only once; every test here has its own provider.

@@ -60,7 +60,7 @@ async def test_the_clusters_change_at_one_broker_holds_at_the_others(cluster: Cl
 
 
 async def test_a_brokers_change_at_another_broker_is_known_to_all(cluster: Cluster) -> None:
-    """A key that is set for one broker through another one is shown by all brokers, but applies only to the first."""
+    """A key set for one broker through another broker is shown by all brokers, but applies only to the first."""
     await cluster.broker(1).alter_broker_config(BrokerId(2), {"replica.lag.time.max.ms": 7000})
 
     def values_of(runtime: Broker) -> list[str | None]:

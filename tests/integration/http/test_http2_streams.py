@@ -41,7 +41,7 @@ class Connection:
         self.writer.write(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
 
     async def until_headers(self, stream: int) -> None:
-        """Read until the answer of a stream begins."""
+        """Read until the answer on a stream begins."""
         await self.until(HEADERS, stream)
 
     async def until_ping(self) -> None:
@@ -102,7 +102,7 @@ async def test_reset_stream_ends_its_poll(connection, api, broker, polls) -> Non
 
 
 async def test_streams_overtake_a_waiting_poll(connection, api, broker, polls) -> None:
-    """A long poll does not delay other requests of its connection."""
+    """A long poll does not delay other requests on its connection."""
     await api.create("flights")
     connection.request(1, f"{RECORDS}?max_wait_ms=60000")
     await polls(broker, 1)

@@ -109,7 +109,7 @@ async def test_refusals_carry_the_producers_state(api: Calls) -> None:
 
 
 async def test_bursts_of_five_are_ordered(api: Calls) -> None:
-    """Five concurrent requests of a producer on one connection are stored in the order of their sequences."""
+    """Five concurrent requests from a producer on one connection are stored in the order of their sequences."""
     await api.create("flights", durability="replicated")
     order = random.Random(5)
     answers: list[Answer] = []

@@ -62,7 +62,7 @@ async def test_readers_of_committed_records_skip_aborted_transactions(start: Sta
     async def read(topic: str, isolation: str) -> tuple[list[bytes | None], int]:
         return await asyncio.to_thread(read_to_end, bootstrap, topic, isolation)
 
-    # Each transaction ends with a marker, which has an offset of its own.
+    # Each transaction ends with a marker, which also takes an offset.
     assert await read("orders", "read_committed") == ([b"yes"], 6)
     assert await read("orders", "read_uncommitted") == ([b"never", b"yes", b"never"], 6)
     assert await read("nothing", "read_committed") == ([], 2)
@@ -105,7 +105,7 @@ async def test_small_fetches_of_many_partitions_lose_nothing(start: StartBroker)
 
 
 async def test_the_offset_of_the_newest_record_is_found(bootstrap: str) -> None:
-    """The record with the latest time is found, although it is not the last one."""
+    """The record with the latest time is found, although it is not the last record."""
     records: list[dict[str, Any]] = [
         {"value": b"v", "timestamp": 1_700_000_000_000 + time} for time in (1, 9_000, 5)
     ]

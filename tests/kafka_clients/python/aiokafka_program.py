@@ -1,4 +1,4 @@
-"""Runs aiokafka against brokers: idempotent produce with every codec, then a member of a group, then the next one.
+"""Runs aiokafka against brokers: idempotent produce with every codec, then two members of a group in turn.
 
 Usage: aiokafka_client.py BOOTSTRAP TOPIC GROUP COUNT. The program prints one line for each step, and exits with 1 on an
 error.

@@ -1,4 +1,4 @@
-"""The chart's rights suffice in every mode for all requests of the operator, not only on Clusters and Topics."""
+"""The chart's rights suffice in every mode for all requests from the operator, not only on Clusters and Topics."""
 
 from __future__ import annotations
 

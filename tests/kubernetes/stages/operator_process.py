@@ -198,7 +198,7 @@ class Operators:
         return process
 
     def ask(self, operator: OperatorProcess, path: str) -> str:
-        """Return an answer of the operator's own listener, such as of `/metrics`."""
+        """Return an answer from the operator's listener, for example to a request for `/metrics`."""
         url = f"http://127.0.0.1:{operator.port}{path}"
         return self.kubernetes.run(sys.executable, "-c", ASK, url).stdout
 

@@ -33,7 +33,7 @@ NOT_CHECKED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One manifest, and the expected answer of the API server."""
+    """One manifest, and the expected answer from the API server."""
 
     kind: str
     says: str

@@ -116,7 +116,7 @@ async def processes(
 class Load:
     """A producer with acks=all and a member of a group, which run while the cluster changes.
 
-    A send or a call of the consumer that fails permanently fails the test.
+    A send, or a call by the consumer, that fails permanently fails the test.
     """
 
     def __init__(self, name: str, bootstrap: list[str], **arguments: Any) -> None:

@@ -35,7 +35,7 @@ class Visitor:
     def post(
         self, path: str, csrf: str | None = None, **fields: str
     ) -> tuple[int, http.client.HTTPMessage, str]:
-        """Send a form with the token of its page, or with another one."""
+        """Send a form with the token of its page, or with another token."""
         fields["csrf_token"] = self.token() if csrf is None else csrf
         return self._send("POST", path, FORM, urlencode(fields))
 

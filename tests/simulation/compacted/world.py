@@ -71,7 +71,7 @@ class World:
     """One run, determined by its seed."""
 
     def __init__(self, seed: int) -> None:
-        """Create empty replicas, of which the first one leads."""
+        """Create empty replicas, the first of which leads."""
         self.rng = random.Random(seed)
         self.losses = Losses()
         self.now_us = FIRST_TIME_US

@@ -84,7 +84,7 @@ class Member(Process):
         self.leaving = False
         self._machine = self._new_machine()
         self._resubscribed = False
-        """Whether every heartbeat names the subscription, because a late heartbeat may restore the previous one."""
+        """Whether every heartbeat names the subscription, because a late heartbeat may restore an earlier one."""
         self._numbers: dict[int, int] = {}
         """For each sent heartbeat, by attempt, the number that `GroupMember` gave it."""
         self._attempts = self._wakes = self._broker = 0

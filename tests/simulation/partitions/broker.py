@@ -107,7 +107,7 @@ class Broker(Frame):
         self.register(kept)
 
     def _recover(self) -> None:
-        """Read the logs at a start, and find torn tails and the losses of a failed sync."""
+        """Read the logs at startup, and find torn tails and the losses of a failed sync."""
         self.failed = False
         for partition, log in self.disk.logs.items():
             if not self.disk.clean_marker:

@@ -146,7 +146,7 @@ class Log:
 
 @dataclass(slots=True)
 class Disk:
-    """The state that a broker finds at a start."""
+    """The state that a broker finds at startup."""
 
     directory: str
     last_broker_epoch: int = 0

@@ -420,7 +420,7 @@ class Judge:
         self.counts["read"] += len(values)
         for at, value in enumerate(values, offset):
             if at >= len(truth.committed) and value in truth.lost:
-                continue  # A second unclean election has restored a replica with records that the first one gave up.
+                continue  # A second unclean election restored a replica with records that the first election gave up.
             if at >= len(truth.committed) or truth.committed[at].value != value:
                 raise ConsistentRead(f"value {value} was read at {at}, which is not what is committed there")
 

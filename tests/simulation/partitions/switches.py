@@ -98,7 +98,7 @@ def _skip_syncing(record: Any) -> Any:
 
 _with_isr = isr_rules.with_isr
 _OTHER: Final = (InSync(broker=BrokerId(0), broker_epoch=BrokerEpoch(0)),)
-"""ISR entry of another broker, so that the removed replica is not the last one, which `taken_out` would keep."""
+"""ISR entry of another broker, so that the removed replica is not the last, which `taken_out` would keep."""
 
 
 def _with_isr_without_elr(record: Any, **changes: Any) -> Any:

@@ -60,7 +60,7 @@ class Broker(Process):
         raise NotImplementedError
 
     def lease_lost(self) -> None:
-        """End the incarnation, and begin the next one in the same process."""
+        """End the incarnation, and begin another in the same process."""
         raise NotImplementedError
 
     def mirrored(self, changed: list[Key]) -> None:

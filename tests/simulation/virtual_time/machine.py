@@ -126,7 +126,7 @@ class Machine:
         return self.life is not None and not self.life.dead
 
     def start(self) -> asyncio.Task[None]:
-        """Start a process; the task ends when the broker is ready, or with the error of its start."""
+        """Start a process; the task ends when the broker is ready, or with the error that the start raised."""
         assert not self.alive
         self._starts += 1
         life = self.life = Life(self.name, f"boot-{self.number}-{self.boot}")

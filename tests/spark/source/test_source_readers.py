@@ -162,7 +162,7 @@ def test_filters_narrow_a_read(bootstrap: str, hundred: str) -> None:
 def test_wrong_options_are_refused_when_a_read_is_planned(
     bootstrap: str, hundred: str, options: dict[str, str], error: type[Exception], words: list[str]
 ) -> None:
-    """When a read is planned, a wrong option is refused with the allowed values; a missing cluster fails in time."""
+    """Planning a read refuses a wrong option with the allowed values, and fails in time without a cluster."""
     given = {name: value for name, value in ({"subscribe": hundred} | options).items() if value}
     with pytest.raises(error) as refused:
         batch(given.pop("bootstrap", bootstrap), **given).partitions()
@@ -352,7 +352,7 @@ def test_records_deleted_before_they_were_read_are_a_loss(bootstrap: str, topic:
 
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_limited_trigger_begins_where_the_log_does(bootstrap: str, topic: str, fails: bool) -> None:
-    """Expired records fail a query before Spark stores an end, and neither use up a limit nor need several triggers."""
+    """Expired records fail a query before Spark stores an end, or use up neither a limit nor extra triggers."""
     with Admin(bootstrap) as admin:
         admin.create_topic(topic, partitions=2)
         send(bootstrap, topic, *[b"%d" % number for number in range(100)])

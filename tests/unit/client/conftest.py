@@ -263,7 +263,7 @@ class ScriptedBroker:
     def accept(
         self, topic_id: str, partition: int, header: BatchHeader, records: list[Record]
     ) -> dict[str, object]:
-        """Store a batch if its sequence is the next one, and refuse an early batch, which a real broker would delay."""
+        """Store a batch if it has the next sequence, and refuse an early batch, which a real broker would delay."""
         if header.producer_id < 0:
             return self.store(topic_id, partition, records)
         place = (partition, header.producer_id)

@@ -48,7 +48,7 @@ def test_no_class_is_left_over() -> None:
 
 
 def test_an_unknown_code_is_raised_by_its_kind() -> None:
-    """An unknown code of a newer server is raised as an error of the class for its kind."""
+    """An unknown code from a newer server is raised as an error of the class for its kind."""
     document = {"code": "too_sunny", "status": 503, "kind": "retry", "detail": "wait for clouds"}
     error = error_of(ProblemError.from_document(document), subject="produce", broker="http://b:1")
 
@@ -100,7 +100,7 @@ def test_an_unreachable_cluster_names_every_address() -> None:
 
 
 def test_a_delivery_timeout_has_counts_and_the_last_refusal() -> None:
-    """The error of a delivery timeout contains record count, time, attempts, last refusal and possible side effects."""
+    """The error for a delivery timeout contains record count, time, attempts, last refusal and side effects."""
     error = DeliveryTimeoutError(
         "produce to t-0", record_count=7, waited_seconds=120.0, attempts=3, side_effect=SideEffect.MAYBE
     )

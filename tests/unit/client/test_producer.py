@@ -250,7 +250,7 @@ async def test_a_partition_without_a_leader_waits_for_one(broker: ScriptedBroker
 
 
 async def test_the_delivery_timeout_has_the_last_refusal(broker: ScriptedBroker) -> None:
-    """The error of a delivery timeout contains the last refusal and whether the record may be stored."""
+    """The error for a delivery timeout contains the last refusal and whether the record may be stored."""
     broker.refuse(PRODUCE, *["ack_timeout"] * 100)
     async with Producer(broker.url, delivery_timeout="300ms") as producer:
         with pytest.raises(DeliveryTimeoutError) as raised:

@@ -196,7 +196,7 @@ async def test_a_drained_broker_leads_nothing_and_then_keeps_nothing(cluster: An
 
 
 async def test_a_broker_that_is_gone_can_be_drained(cluster: Any) -> None:
-    """A lost broker can be drained by copying its replicas elsewhere, and cannot be unregistered before that."""
+    """A lost broker can be drained by copying its replicas elsewhere; until then, it cannot be unregistered."""
     await begin(cluster, brokers=4, replication_factor=3)
     [record] = partitions_of(cluster.metadata)
     controller = cluster.controller

@@ -351,7 +351,7 @@ class CrashError(Exception):
 
 
 def crash_after(count: int, *, applied: bool) -> list[Callable[[Any], Any]]:
-    """Return faults that let some transactions pass and then crash, with the last one applied or not."""
+    """Return faults that let some transactions pass and then crash, with the last transaction applied or not."""
 
     async def through(call: Any) -> Any:
         return await call()

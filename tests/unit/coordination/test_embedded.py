@@ -203,7 +203,7 @@ async def test_a_damaged_page_is_found_at_opening(path: Path, clock: Any) -> Non
 
 
 async def test_a_changed_value_is_found_when_it_is_read(path: Path, clock: Any) -> None:
-    """A changed value fails its checksum when it is read, and the store serves nothing after that."""
+    """A changed value fails its checksum when it is read, and the store serves nothing afterwards."""
     async with await EmbeddedCoordination.open(path, clock) as store:
         await store.transact((), (Put("/a", b"honest"), Put("/b", b"b")))
     closed_store_edited(path, "UPDATE history SET value = x'6c696172' WHERE key = '/a'")

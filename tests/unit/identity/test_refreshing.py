@@ -104,7 +104,7 @@ async def test_the_last_keys_are_kept(server: KeyServer, tmp_path: Path) -> None
 
 
 async def test_a_failed_fetch_keeps_the_keys(server: KeyServer, tmp_path: Path) -> None:
-    """A background task fetches an issuer's keys at the start of a broker.
+    """A background task fetches an issuer's keys when a broker starts.
 
     A failed fetch keeps the previous keys and records the error.
     """

@@ -1,4 +1,4 @@
-"""The next step of a mirror's partition after each answer of the source."""
+"""The next step of a mirror's partition after each answer from the source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARTED = Truncated(EpochEnd(LeaderEpoch(2), Offset(15)))
 
 
 def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
-    """Return an answer of a source whose log starts at 3."""
+    """Return an answer from a source whose log starts at 3."""
     return Arrived(Offset(first_offset), None if last_epoch is None else LeaderEpoch(last_epoch), Offset(3))
 
 

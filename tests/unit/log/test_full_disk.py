@@ -42,7 +42,7 @@ def test_no_room_for_an_index_stops_no_append(
 
 
 def test_a_broken_index_file_ends_writing(box: LogBox, make: BatchMaker, faults: FaultyStorage) -> None:
-    """A log stops writing after a write error other than a full disk, even an error of an index file."""
+    """A log stops writing after a write error other than a full disk, even if the error is in an index file."""
     log = box.open(SMALL)
     begin(log)
     faults.full_suffixes, faults.room_bytes, faults.write_error = {".index"}, 0, errno.EIO

@@ -31,7 +31,7 @@ def start_again(box: LogBox) -> PartitionLog:
     "durability", [Durability.SYNCED, pytest.param(Durability.REPLICATED, marks=pytest.mark.scenario)]
 )
 def test_a_torn_tail_is_cut_at_every_byte(box: LogBox, make: BatchMaker, durability: Durability) -> None:
-    """A torn last batch of any length is cut off at a start, and the recovery report lists the cut."""
+    """A torn last batch of any length is cut off at startup, and the recovery report lists the cut."""
     config = replace(SMALL, durability=durability)
     log = box.open(config)
     batches = make.fill(log, 3)

@@ -68,7 +68,7 @@ class FullStorage(PosixStorage):
     free = False
 
     def allocate(self, path: Path, nbytes: int) -> None:
-        """Fail with the error of a full disk."""
+        """Fail with the error for a full disk."""
         if not self.free:
             raise OSError(28, "no space")
         super().allocate(path, nbytes)

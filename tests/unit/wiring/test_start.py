@@ -1,4 +1,4 @@
-"""Warnings at the start of a broker."""
+"""Warnings when a broker starts."""
 
 from __future__ import annotations
 

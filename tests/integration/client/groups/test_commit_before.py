@@ -165,7 +165,7 @@ async def test_the_rest_of_an_interrupted_batch_is_not_skipped(
 
 @pytest.mark.parametrize("commit", ["after", "before", "manual"])
 async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, commit: str) -> None:
-    """A second take at the same time is refused, and the first one receives every batch."""
+    """A second take at the same time is refused, and the first take receives every batch."""
     offsets: list[int] = []
 
     async def read(consumer: Consumer) -> None:

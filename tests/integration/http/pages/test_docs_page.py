@@ -41,7 +41,7 @@ def api(shared):
 
 
 async def test_the_page_shows_every_call_and_every_body(api) -> None:
-    """Every request of the data listener and every schema has a section on the page, in well-formed HTML."""
+    """Every request to the data listener and every schema has a section on the page, in well-formed HTML."""
     page = await api.get("/docs")
     nesting = Nesting()
     nesting.feed(page.body.decode())

@@ -46,7 +46,7 @@ def test_a_link_with_its_defaults() -> None:
     ],
 )
 def test_a_link_that_could_not_work_is_refused(changes: dict[str, Any], code: str, field: str | None) -> None:
-    """A pattern that matches nothing, an address that is no base URL, or an invalid name is refused with its path."""
+    """A pattern without a match, an address that is not a base URL, or an invalid name is refused with its path."""
     with refuses(code) as refusal:
         decoded(**changes)
 

@@ -116,7 +116,7 @@ async def test_a_broker_that_does_not_answer_is_left(
 async def test_a_commit_returns_the_error_of_each_partition(
     calls: GroupCalls, broker: ScriptedBroker, replies: Replies
 ) -> None:
-    """A commit returns the error of each partition that was not stored, and raises the refusal of the whole commit."""
+    """A commit returns the error for each partition that was not stored, and raises the refusal of the whole commit."""
     entries = [OffsetCommit(topic="flights", partition=partition, offset=7) for partition in range(2)]
     refused = msgspec.json.decode(replies.problem("offset_out_of_range")[2])
     answer = {

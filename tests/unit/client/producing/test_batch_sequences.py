@@ -172,7 +172,7 @@ def test_a_batch_of_an_old_identity_changes_nothing(sequences: PartitionSequence
 
 
 def test_a_doubtful_batch_is_refused_as_perhaps_stored() -> None:
-    """The error of a batch in doubt has the type and the data of the refusal, but the side effect `maybe`."""
+    """The error for a batch in doubt has the type and the data of the refusal, but the side effect `maybe`."""
     problem = ProblemError("unknown_producer", "producer 7 is unknown", data={"producer_id": 7})
     error = doubted(
         error_of(problem, subject="produce to flights-0", broker="http://b:1"), "produce to flights-1"
@@ -198,7 +198,7 @@ def test_a_doubtful_batch_that_was_not_sent_again_may_be_stored_too() -> None:
 
 
 def test_a_refusal_of_a_newer_server_may_be_doubted() -> None:
-    """The error of a batch in doubt keeps the kind, data and next step of a refusal with an unknown code."""
+    """The error for a batch in doubt keeps the kind, data and next step of a refusal with an unknown code."""
     problem = ProblemError.from_document({"code": "too_warm", "status": 400, "kind": "fix", "celsius": 40})
     error = doubted(error_of(problem, subject="produce to flights-0", advice="Wait."), "produce to flights-0")
 

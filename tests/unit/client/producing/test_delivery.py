@@ -113,7 +113,7 @@ def _cut(batch: PendingBatch) -> list[PendingBatch]:
 
 
 async def test_deliveries_of_a_batch_that_is_cut_follow_their_records(append: Append) -> None:
-    """Deliveries of a split batch, even if already awaited, return the outcome and time of their own record."""
+    """Deliveries of a split batch, even if already awaited, return the outcome and time of their records."""
     queue = PartitionQueue("flights", 4)
     batch = append(queue)
     for _ in range(2):

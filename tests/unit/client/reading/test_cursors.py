@@ -139,7 +139,7 @@ def test_a_refused_partition_waits_for_its_pause(prefetch: Prefetch) -> None:
 
 
 def test_a_failed_partition_is_raised_after_its_buffered_records(prefetch: Prefetch) -> None:
-    """The error of a failed partition is raised only after its buffered records are read."""
+    """The error for a failed partition is raised only after its buffered records are read."""
     first, second = _cursors(prefetch)
     prefetch.arrived(first, first.life, memoryview(b"good"), 11)
     prefetch.failed(first, first.life, ClosedError("consumer"))

@@ -14,7 +14,7 @@ BASE = "https://console.example/sign-in"
 
 @given(st.text(st.sampled_from("/\\.:@?#&%\t\r\n evil.exampleh"), max_size=20))
 def test_an_address_stays_in_the_console(text: str) -> None:
-    """A browser that goes to the address stays on the host, also if it reads backslashes as slashes."""
+    """A browser that goes to the address stays on the host, even if it reads backslashes as slashes."""
     found = local_path(text)
     read = urljoin(BASE, found.translate({9: None, 10: None, 13: None, ord("\\"): "/"}))
 

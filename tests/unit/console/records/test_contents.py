@@ -44,7 +44,7 @@ def test_plain_runs_have_no_special_character(data: bytes) -> None:
 
 @pytest.mark.parametrize("character", HOSTILE)
 def test_a_special_character_has_a_name(character: str) -> None:
-    """A character that a browser does not show as such is shown as a mark between the surrounding texts."""
+    """A character that a browser does not show literally is replaced with a mark between the surrounding texts."""
     found = runs(f"a{character}b".encode())
 
     assert [run.is_special for run in found] == [False, True, False]

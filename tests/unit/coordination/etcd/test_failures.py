@@ -77,7 +77,7 @@ def test_no_answer_is_an_unknown_outcome(error: Exception) -> None:
 
 
 def test_the_reason_of_a_cancelled_watch_is_judged_like_a_call() -> None:
-    """The reason of a cancelled watch is classified like the error of a call, despite its additional text."""
+    """The reason of a cancelled watch is classified like a call's error, even though it has additional text."""
     reason = "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
 
     assert judge_reason(reason).verdict is Verdict.CREDENTIALS

@@ -104,7 +104,7 @@ def test_a_closed_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_synced_without_a_free_descriptor(tmp_path: Path) -> None:
-    """A process at its limit of open files syncs a folder with the spare descriptor, and opens files after that."""
+    """A process at its limit of open files syncs a folder with the spare descriptor, and opens files afterwards."""
     program = """
 import errno, os, resource, sys
 from pathlib import Path

@@ -53,7 +53,7 @@ def member_of(ordinal: int, *, learner: bool = False, started: bool = True) -> E
 def answer_of(
     ordinal: int, *, leader: int = 0, learner: bool = False, errors: tuple[str, ...] = ()
 ) -> EtcdStatus:
-    """Return the status answer of a member, by default with e-0 as the leader."""
+    """Return the status answer from a member, by default with e-0 as the leader."""
     return EtcdStatus(10 + ordinal, 10 + leader, learner, "3.6.0", errors)
 
 

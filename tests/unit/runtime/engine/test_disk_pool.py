@@ -76,7 +76,7 @@ async def test_close_waits_for_the_threads() -> None:
 
 
 async def test_idle_waits_for_calls_whose_wait_was_cancelled(pool: DiskPool) -> None:
-    """Queued calls can be dropped, and running calls are waited for even if their waits were cancelled."""
+    """Queued calls can be dropped, and the pool waits for running calls even if their waits were cancelled."""
     begun, may_end, done = threading.Event(), threading.Event(), []
 
     def slow() -> None:

@@ -110,7 +110,7 @@ class TestRecords:
     async def test_what_was_given_away_meanwhile_is_deleted_at_the_start(
         self, start_runtime: StartRuntime
     ) -> None:
-        """A partition that was moved away while the broker was stopped is deleted at the start."""
+        """A partition that was moved away while the broker was stopped is deleted at the next start."""
         runtime = await start_runtime()
         flights = await topic(runtime, partitions=2)
         folder = runtime.entry.directory.path / flights.topic_id

@@ -265,7 +265,7 @@ async def test_a_joint_commit_without_an_answer_is_reported(
 
 
 async def test_a_store_that_stays_away_is_reported(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change without a definite outcome in time is refused, with the side effect `maybe` if it may be stored."""
+    """A change whose outcome is not known in time is refused, with the side effect `maybe` if it may be stored."""
     monkeypatch.setattr(decision_writes, "SECONDS_MAX", 0.0)
     await scene.create()
     effects = []

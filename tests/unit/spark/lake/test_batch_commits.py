@@ -107,7 +107,7 @@ def test_a_batch_that_comes_again_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_is_older_than_the_table_ends_its_stream(tmp_path: Path) -> None:
-    """A micro-batch older than the last one is an error, because Spark repeats only the last micro-batch unchanged."""
+    """A micro-batch that is older than the last is an error, because Spark repeats only the last one unchanged."""
     for batch in (0, 1):
         commit(
             tmp_path, task_files(tmp_path, range(batch, batch + 1), f"batch-{batch}"), batch, is_stream=True

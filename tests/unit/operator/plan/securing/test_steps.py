@@ -38,7 +38,7 @@ def secured(security: dict[str, Any] | None = None, **annotations: str) -> Clust
 
 
 def said(mode: str, source: ConfigSource = ConfigSource.CLUSTER, level: int = 2) -> BrokersAnswer:
-    """Return the answer of a broker with a security mode."""
+    """Return the answer from a broker with a security mode."""
     found = answer([0])
     return replace(
         found, config={**found.config, "security.mode": ConfigEntry(mode, source)}, feature_level=level
