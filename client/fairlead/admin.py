@@ -437,7 +437,8 @@ class Admin:
     async def replica_sizes(self, topic: str | None = None) -> list[TopicSizes]:
         """Return the size of each replica's log on every broker, of all topics or of one.
 
-        A replica whose broker does not answer has the size None. Raises `TopicNotFoundError` for one topic.
+        A replica whose broker does not answer has the size None. Raises `TopicNotFoundError` if the given topic does
+        not exist.
         """
         if topic is not None:
             await self.describe_topic(topic)
@@ -818,7 +819,7 @@ class Admin:
         return await self._act_on_link(link, "promote", list[LinkTopic], {"topics": topics, "mode": mode})
 
     async def take_back_link(self, link: str, topics: Chosen) -> list[LinkTopic]:
-        """Give up the hand-over of mirrors, so that the source accepts records. Raises `NotHandedOverError`."""
+        """Cancel the hand-over of mirrors, so that the source accepts records. Raises `NotHandedOverError`."""
         return await self._act_on_link(link, "take-back", list[LinkTopic], {"topics": topics})
 
     async def adopt_link(self, link: str, topics: list[str]) -> list[LinkTopic]:

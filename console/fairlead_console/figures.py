@@ -106,7 +106,7 @@ def prose(text: str) -> Markup:
 
 
 def polyline(values: Sequence[float], width: int, height: int) -> str:
-    """Return the points of a line through the values in a picture of this size, which is the plot without scripts."""
+    """Return the points of a line through the values in a picture of this size, for a plot that needs no script."""
     if len(values) < 2:
         return ""
     top = max(values) or 1

@@ -255,7 +255,7 @@ class ResetPartition(Request, frozen=True, kw_only=True):
 
 
 class ResetRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/groups/{group}/offsets:reset`: a position, and names of topics or single partitions.
+    """Body of `POST /v1/groups/{group}/offsets:reset`: a position, and names of topics or individual partitions.
 
     Without `topics`, the committed offsets of all partitions of the group are reset. If a topic is given by name only,
     all its partitions are reset, including partitions without a committed offset.

@@ -103,7 +103,7 @@ class PromoteRequest(Request, frozen=True, kw_only=True):
 
 
 class TakeBackRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/links/{link}:take-back`: names of mirrors whose hand-over is given up, or `all`."""
+    """Body of `POST /v1/links/{link}:take-back`: names of mirrors whose hand-over is cancelled, or `all`."""
 
     topics: Chosen
 
@@ -142,7 +142,7 @@ class HandOverAnswer(Answer, frozen=True, kw_only=True):
 
 
 class LinkDescription(Answer, frozen=True, kw_only=True):
-    """A link. `source_problem` is the reason for which the source could not be reached, or null."""
+    """A link. `source_problem` states why the source could not be reached, or null."""
 
     name: str
     source: LinkSource

@@ -109,7 +109,7 @@ class ReplicaStanding(Answer, frozen=True, kw_only=True):
     near: bool | None
     """Whether the replica is a voter that has every committed record and caught up within the lag time."""
     entry_is_current: bool | None
-    """Whether the partition names the incarnation in which the replica reports; else the reports do not count."""
+    """Whether the partition names the incarnation in which the replica reports; otherwise the reports do not count."""
 
 
 class PartitionDescription(PartitionMetadata, frozen=True, kw_only=True):

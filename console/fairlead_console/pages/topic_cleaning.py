@@ -15,7 +15,7 @@ from fairlead_console.page import page
 
 router = APIRouter()
 ROWS_MAX: Final = 20
-"""Partitions on one page, few because each partition's leader asks all replicas."""
+"""Number of partitions on one page; small, because the leader of each partition asks all replicas."""
 
 
 @router.get("/topics/{name}/cleaning")

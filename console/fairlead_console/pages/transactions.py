@@ -55,7 +55,7 @@ async def show_one(request: Request, access: Access, name: str) -> HTMLResponse:
 async def abort(
     request: Request, access: Access, _: Change, name: str, typed: Annotated[str, Form()]
 ) -> RedirectResponse:
-    """Abort a transaction whose id was typed."""
+    """Abort a transaction after the user has typed its id."""
     check_typed(typed, name)
     decided = await access.admin.abort_transaction(name)
     command = shlex.join(["fairlead", "transaction", "abort", name])

@@ -39,8 +39,8 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "found": "0",
     "patience": "1",
 }
-"""Parameters and their defaults. The last five continue a search: `positions` is where it stopped, `nbytes`, `seen`
-and `found` are sums over its parts, and `patience` is the time for one part in seconds."""
+"""Parameters and their defaults. The last five parameters continue a search: `positions` is where the search stopped,
+`nbytes`, `seen` and `found` are sums over its parts, and `patience` is the time for one part in seconds."""
 CONTINUING: Final = ("positions", "nbytes", "seen", "found", "patience")
 
 
@@ -149,7 +149,7 @@ class MessageQuery:
 
 
 def check_partition(scan_range: ScanRange, partitions: int) -> None:
-    """Raise `QueryError` if the topic of a search has this number of partitions, and lacks the partition."""
+    """Raise `QueryError` unless a topic with this number of partitions has the partition of the search."""
     if scan_range.partition is not None and scan_range.partition >= partitions:
         topic, last = scan_range.topic, partitions - 1
         msg = f"partition: {topic} has the partitions 0 to {last}; found {scan_range.partition}"
