@@ -1,7 +1,7 @@
 """`make bench-revision`: compares this checkout with an earlier revision on the work of `make bench`, without Kafka.
 
-Each revision runs its own broker and its own workload, with the same installed packages; the default revision is the
-last one without transactions. While one broker is measured, the other broker is stopped (SIGSTOP). Each row has a ratio
+Each revision runs its own broker and its own workload, with the same installed packages; the default is the last
+revision without transactions. While one broker is measured, the other broker is stopped (SIGSTOP). Each row has a ratio
 of rates, and a ratio of records per second of processor time (broker and client), which is less affected by other load
 on the machine. Results are written to build/bench/revisions.json.
 """

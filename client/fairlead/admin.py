@@ -379,7 +379,7 @@ class Admin:
         return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
-        """Elect the preferred leader, or with `unclean` the replica with the longest log, which may lose records.
+        """Elect the preferred leader, or with `unclean` the replica with the longest log, although records may be lost.
 
         Raises `NotPossibleNowError` if no replica of the requested kind can lead.
         """

@@ -443,7 +443,7 @@ class Producer:
         return deliveries
 
     async def _begin_transaction(self) -> OpenTransaction:
-        """Begin a transaction, to which every record sent from now on belongs."""
+        """Begin a transaction; every record sent from now on belongs to this transaction."""
         self._check_started()
         assert self._transactions is not None, "only a producer with transactions has a Transaction"
         if self._halted is not None:

@@ -27,7 +27,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
 
 class Record(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """One record of a batch, which the record keeps in memory. Records are equal only if they are the same object.
+    """One record of a batch; the record keeps the batch in memory. Records are equal only if they are the same object.
 
     For speed, the garbage collector does not track this struct: a consumer creates millions of records.
     """

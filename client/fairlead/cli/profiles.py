@@ -1,4 +1,4 @@
-"""The profile file in the user's configuration folder, which contains names and addresses of clusters.
+"""The profile file in the user's configuration folder, with names and addresses of clusters.
 
 `main` reads the file before a command runs, and `fairlead profile` writes the file. Flags and `FAIRLEAD_BOOTSTRAP` take
 precedence over the file.

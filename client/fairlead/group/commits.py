@@ -52,7 +52,7 @@ class Unseen:
     """Position before the batch; a seek may have moved the cursor since then."""
     leader_epoch: int | None
     next_offset: int
-    """Offset after the batch, which the batch's commit has stored."""
+    """Offset after the batch, as stored by the batch's commit."""
 
 
 class OffsetCommitter:

@@ -1,4 +1,4 @@
-"""Transactions of producers: open ones with their age and partitions; abort."""
+"""Transactions of producers: open transactions with their age and partitions; abort."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS_MAX: Final = 200
 async def show(
     request: Request, access: Access, q: Annotated[str, Query(max_length=249)] = ""
 ) -> HTMLResponse:
-    """Show the producers with transactions, those with an open one first."""
+    """Show the producers with transactions, those with an open transaction first."""
     found = await access.admin.list_transactions(q or None)
     found.sort(key=lambda each: (each.state != "open", not each.unfinished, each.name or each.transaction))
     return await page(

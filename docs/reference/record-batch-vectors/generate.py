@@ -1,7 +1,7 @@
 """Write the test vectors of the record batch: `python generate.py [FOLDER]`.
 
 The Python SDK wrote the files `captured-*.bin` once, with real compressors. The captured files are never written again,
-because stored batches must stay readable in all later releases. All files except the captured ones are made with
+because stored batches must stay readable in all later releases. All files except the captured files are made with
 `encoder`, and have the same bytes each time.
 """
 
