@@ -48,7 +48,7 @@ class Topic:
     rate: float
     """Records per second between the last two rounds."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    """Bytes of each log by partition and broker, as far as the brokers have answered."""
+    """Bytes of each log by partition and broker, for the brokers that have answered."""
     byte_rate: float = 0.0
     """Stored bytes per second of one copy, between the last two rounds."""
 

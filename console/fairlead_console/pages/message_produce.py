@@ -52,7 +52,7 @@ async def produce(
     partition: Annotated[str, Form(max_length=10)] = "",
     null: Annotated[str, Form()] = "",
 ) -> Response:
-    """Write one record, and go to its page."""
+    """Write one record, and redirect to its page."""
     values = {"key": key, "value": value, "headers": headers, "partition": partition, "null": null}
     # Browsers send line breaks of a text area as CR LF.
     data = None if null else value.replace("\r\n", "\n").encode()

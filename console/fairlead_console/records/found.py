@@ -1,4 +1,4 @@
-"""Records that a page shows: excerpts of a few rows, merged by time over all partitions."""
+"""Records that a page shows: excerpts of a few rows, merged by time across all partitions."""
 
 from __future__ import annotations
 
