@@ -50,7 +50,7 @@ def test_every_trap_has_a_proof_in_make_test() -> None:
 
 
 def test_every_named_switch_is_in_the_table_of_findings() -> None:
-    """The simulator finds a violation for each named switch, which drops a rule, within the allowed number of seeds."""
+    """For each named switch, which drops a rule, the simulator finds a violation within the allowed number of seeds."""
     table = SIMULATION.read_text()
     switches = {
         span

@@ -4,7 +4,7 @@ python chaos.py --seconds 300 --faults kill-leader,pause-leader --seed 7
 
 Without `--faults`, all faults are injected, in random order. In the first half of the time, producers are idempotent
 and retry. In the second half of the time, in a second history, every request is sent once. The program prints a JSON
-report of each history and exits with 1 unless both histories are valid and the cluster recovered. `--keep FOLDER` keeps
+report on each history and exits with 1 unless both histories are valid and the cluster recovered. `--keep FOLDER` keeps
 the histories and every log in the folder.
 """
 

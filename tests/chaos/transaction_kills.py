@@ -254,7 +254,7 @@ class Storm:
         self.cluster.links.mend()
 
     async def move(self) -> None:
-        """Move a partition of transactions with late calls to other brokers."""
+        """Move a partition that the programs with late calls write to."""
         topic, partition = self.rng.choice(delayed_calls.TOPICS), self.rng.randrange(delayed_calls.PARTITIONS)
         replicas = self.rng.sample([node.number for node in self.cluster.nodes], 2)
         async with Admin(self.cluster.urls) as admin:

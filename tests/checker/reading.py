@@ -121,7 +121,7 @@ class Reading:
             self._findings.note(jump.anomaly, said)
 
     def _begin(self, process: int, key: str, reader: _Reader, first: int) -> None:
-        """Store a step between two polls that does not lead to the next offset."""
+        """Store a step from one poll to the next if the step does not lead to the next offset."""
         position = reader.position
         if position is not None and first != position:
             kind = Anomaly.POLL_SKIP if first > position else Anomaly.NONMONOTONIC_POLL

@@ -68,7 +68,7 @@ def test_a_search_leaves_out_other_topics(console: str) -> None:
     ],
 )
 def test_errors_name_the_problem_and_its_page(console: str, path: str, status: int, shown: str) -> None:
-    """The page of an error has the status of the problem, and a link to the problem's page."""
+    """An error page has the status of the problem, and a link to the problem's page."""
     found, _, body = ask(console, path)
 
     assert found == status

@@ -1,4 +1,4 @@
-"""A short run of `bit_flips.py`, and a run over a log that does not report its damage, which must fail."""
+"""A short run of `bit_flips.py`, and a run that must fail, over a log that does not report its damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of `cleaning_cuts.py`, and runs over disks that break a promise, which must fail."""
+"""A short run of `cleaning_cuts.py`, and runs that must fail, over disks that break a promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of `power_cuts.py`, and runs over disks that break one promise each, which must fail."""
+"""A short run of `power_cuts.py`, and runs that must fail, over disks that break one promise each."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SANITIZERS: Final = (
 BASE_MS: Final = 1_700_000_000_000
 BASES_MS: Final = (*[BASE_MS] * 20, 2**63 - 1, -(2**63), -1)
 BOUNDS: Final = "length < 0 or length > end - cursor.at"
-"""Check of the module that `--without-bounds` leaves out, which the sanitizer must notice."""
+"""Check of the module that `--without-bounds` leaves out; the sanitizer must notice its absence."""
 NUMBERS: Final = (
     b"\x00",
     b"\x01",

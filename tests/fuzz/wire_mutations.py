@@ -3,8 +3,8 @@
 `python wire_mutations.py --inputs 10000000 --seed 1` starts `fairlead broker start` and sends bad inputs on many
 connections: mutated batches, JSON and Arrow bodies, queries, paths and headers as whole requests, pipelined over
 HTTP/1.1 and as HTTP/2 streams, and malformed chunks, heads, and HTTP/2 frames. Between the mutated requests, valid
-records are stored, which are read back at the end. With `--stranger`, the broker runs in `enforce` mode, and no input
-has a token.
+records are stored, and they are read back at the end. With `--stranger`, the broker runs in `enforce` mode, and no
+input has a token.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if the process of the broker
 ended, an answer is neither a success nor a problem of the catalogue, an input without a token was served, a valid

@@ -1,4 +1,4 @@
-"""Commits of transactions with a group's offsets, which are stored together or not at all, even if the store fails."""
+"""Commits of transactions together with a group's offsets: both are stored, or neither, even if the store fails."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_commits_that_arrive_together_share_a_write(scene: Scene) -> None:
 
 
 async def test_a_transaction_changed_during_the_write_does_not_refuse_the_others(scene: Scene) -> None:
-    """If one of several transactions is aborted between read and write, the others are committed on their own."""
+    """If one of several transactions is aborted between read and write, the other transactions are still committed."""
     await scene.commit(await scene.begin(), 1)
     aborted, kept = await scene.begin(), await scene.begin()
     written = asyncio.Event()

@@ -76,7 +76,7 @@ def _sent(state: State, message: Produce | Decide | End) -> State:
 
 
 def _written(state: State, write: Write) -> State:
-    """Return the state with a write on its way to the store, which arrives at any later time, or never."""
+    """Return the state with a write on its way to the store; the write arrives at any later time, or never."""
     return state._replace(writes=tuple(sorted((*state.writes, write))))
 
 

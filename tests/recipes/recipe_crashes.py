@@ -277,7 +277,7 @@ class CrashedProgram:
                 raise Wrong(message)
 
     async def _write_stored(self, topic: str) -> None:
-        """Record the effects of a program that writes to a topic, which are the committed records in the topic."""
+        """Record the effects of a program that writes to a topic: the committed records in the topic."""
         async with Consumer(self.address, isolation="read_committed") as consumer:
             await consumer.assign(topic=topic)
             until = await consumer.end_offsets()

@@ -1,4 +1,4 @@
-"""A program that uses all of the async SDK, which type checkers read and no test runs."""
+"""A program that uses all of the async SDK; type checkers read the program, and no test runs it."""
 
 from __future__ import annotations
 

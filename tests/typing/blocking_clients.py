@@ -1,4 +1,4 @@
-"""A program that uses the SDK without an event loop, which type checkers read and no test runs."""
+"""A program that uses the SDK without an event loop; type checkers read the program, and no test runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that handles errors by kind, by code, and with their data, which type checkers read and no test runs."""
+"""A program that handles errors by kind, by code and with their data, for type checkers; no test runs it."""
 
 from __future__ import annotations
 

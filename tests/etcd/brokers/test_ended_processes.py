@@ -37,7 +37,7 @@ async def processes(alone: EtcdCluster, tmp_path: Path) -> AsyncIterator[dict[in
 async def test_a_killed_leader_and_controller_are_replaced_at_once(
     processes: dict[int, BrokerProcess],
 ) -> None:
-    """After SIGKILL of the leader, which in one of two kills is the controller, writes continue before its lease ends.
+    """After the leader (in one case also the controller) is killed, writes continue before its lease ends.
 
     A killed broker that is started again does not wait for the end of its earlier lease.
     """

@@ -26,7 +26,7 @@ ROWS = 400_000
 def test_a_file_shows_its_progress(
     fairlead: CommandLine, shell_environment: dict[str, str], tmp_path: Path, suffix: str
 ) -> None:
-    """The progress of a file is shown as a bar with its name and size, which is full at the end; a pipe gets no bar."""
+    """The progress of a file is a bar with name and size; the bar is full at the end, and a pipe gets no bar."""
     path = written(tmp_path / f"rows{suffix}")
     topic = f"bar{suffix}"
     fairlead("topic", "create", topic)

@@ -233,7 +233,7 @@ class Three:
 
 
 async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, Three]:
-    """Start a cluster in this process, which the caller stops."""
+    """Start a cluster in this process; the caller stops the cluster."""
     settings = [
         BrokerSettings(
             id=number,

@@ -115,7 +115,7 @@ async def test_many_partitions_are_split_and_merged(three, batch_of) -> None:
 
 
 async def test_topic_produce_spreads_over_brokers(three) -> None:
-    """One JSON request stores records in partitions of several brokers; its repeat by key stores nothing more."""
+    """One JSON request stores records in partitions of several brokers; a repeat with its key stores nothing more."""
     await three.topic("flights")
     records = [{"key": f"key-{number}", "value": str(number)} for number in range(30)]
     headers = {**JSON, "idempotency-key": "once"}

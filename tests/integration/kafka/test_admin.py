@@ -53,7 +53,7 @@ def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Co
 
 
 async def test_topics_are_created_enlarged_and_deleted(admin: AdminClient) -> None:
-    """A topic is created once with its configuration, gets partitions, and its name is free after its deletion."""
+    """A topic is created once with its configuration and gets partitions; after its deletion, its name is free."""
     new = NewTopic("orders", num_partitions=2, replication_factor=1, config={"retention.ms": "1000"})
 
     def steps() -> list[Any]:

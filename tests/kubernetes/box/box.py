@@ -127,7 +127,7 @@ class Box:
                 yield int(entry.name), name, kilobytes / 1024
 
     def cgroups(self) -> list[Path]:
-        """Return the cgroup of the box in every hierarchy of the machine, each once despite links."""
+        """Return the cgroup of the box in every hierarchy of the machine, without duplicates from links."""
         hierarchies = {path.parent.resolve() for path in Path("/sys/fs/cgroup").glob("*/cgroup.procs")}
         return [hierarchy / self.cgroup for hierarchy in sorted(hierarchies)]
 

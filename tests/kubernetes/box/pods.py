@@ -25,7 +25,7 @@ class KubernetesPods(Kubernetes):
     """A test Kubernetes with real nodes.
 
     A test's pod needs `imagePullPolicy: Never` or `IfNotPresent`, because images are loaded and never pulled. Claims
-    without a storage class get a volume on the node of their pod, which grows and is removed with its claim.
+    without a storage class get a volume on the node of their pod; the volume grows and is removed with its claim.
     """
 
     @property

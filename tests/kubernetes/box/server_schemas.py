@@ -1,7 +1,7 @@
 """Schemas for kubeconform, generated from the API server's description of its kinds and Fairlead's definitions.
 
-Without these schemas, kubeconform would download schemas. Each file contains the schema of one kind and its types,
-which refuses unknown fields.
+Without these schemas, kubeconform would download schemas. Each file contains the schema of one kind and its types; the
+schema refuses unknown fields.
 """
 
 from __future__ import annotations

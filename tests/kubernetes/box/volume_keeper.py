@@ -1,8 +1,8 @@
 """Creates, enlarges and removes the volumes of the storage class `local`, like a provisioner of a real cluster.
 
 The keeper is a daemon inside the box. The kubelet makes `local` volumes writable for the group of a non-root pod, but
-not the host paths that the controllers could create. A volume is a folder on the node that the scheduler chose, which
-grows and is removed with its claim.
+not the host paths that the controllers could create. A volume is a folder on the node that the scheduler chose; the
+folder grows and is removed with its claim.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Access:
 
 
 def load_topic(stage: PodsStage, name: str) -> str:
-    """Create a topic for a load as a resource, for which a test needs no token."""
+    """Create a topic for a load through a resource, so that the test needs no token."""
     topic = {
         "apiVersion": "fairlead.dev/v1alpha1",
         "kind": "Topic",

@@ -114,7 +114,7 @@ class Calls:
 
 
 class BrokerProgram:
-    """`fairlead broker start` over one data directory, which can be stopped, killed and started again."""
+    """A `fairlead broker start` process over one data directory; tests can stop, kill and restart the process."""
 
     def __init__(self, data: Path) -> None:
         self.data = data

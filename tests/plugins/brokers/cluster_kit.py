@@ -1,4 +1,4 @@
-"""Several brokers in one process over one embedded store, which tests start, stop and inspect one by one."""
+"""Several brokers in one process over one embedded store; tests start, stop and inspect the brokers one by one."""
 
 from __future__ import annotations
 

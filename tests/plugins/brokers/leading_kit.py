@@ -72,7 +72,7 @@ ZERO = Offset(0)
 
 
 class NoLooks:
-    """Stub of a broker's checks of open transactions, which reads no records and stores the hints that it gets."""
+    """Stub of a broker's checks of open transactions; the stub reads no records and stores the hints that it gets."""
 
     def __init__(self) -> None:
         self.hints: list[ProducerId] = []

@@ -135,7 +135,7 @@ class WatchedStorage(PosixStorage):
         self.may_sync.clear()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, whose syncs are watched if it is a log file."""
+        """Open a file; the syncs of a log file are watched."""
         file = super().open(path, write=write, create=create)
         return WatchedFile(file, self) if path.suffix == ".log" else file
 

@@ -283,7 +283,7 @@ class Judge:
                 truth.revoking_since[member_id] = self._world.now
 
     def decided(self, coordinator: Coordinator, events: Sequence[GroupEvent], turn: Turn) -> None:
-        """Check a decision of the coordinator that has the claim."""
+        """Check a decision by the coordinator that has the claim."""
         truth = self.groups[coordinator.name]
         if coordinator.claim_revision != truth.claim:
             return

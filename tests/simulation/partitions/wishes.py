@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Wishes:
-    """Open requests from operators, at most one of each kind per partition, which are dropped when the faults stop."""
+    """Open requests from operators, at most one of each kind per partition; all are dropped when the faults stop."""
 
     def __init__(self, world: World) -> None:
         """Start without requests."""

@@ -1,4 +1,4 @@
-"""The wall clocks of the machines of a world, which differ and jump.
+"""The wall clocks of a world's machines; the clocks differ and jump.
 
 The error of a clock is a function of the world's time, drawn before the run from a separate generator, so that a world
 with jumps has the same other faults as without them. In most worlds, all clocks are right. Leaders stamp append times

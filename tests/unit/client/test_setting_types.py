@@ -1,4 +1,4 @@
-"""Settings of clients that have a wrong type or would have no effect are refused."""
+"""Client settings of a wrong type, or without any effect, are refused."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def kit() -> type[Kit]:
 
 @pytest.fixture
 def world() -> World:
-    """Return a cluster of one broker that has a controller and nothing else."""
+    """Return a cluster with one broker and a controller, and nothing else."""
     made = World()
     made.register(1, registration())
     made.start_term()

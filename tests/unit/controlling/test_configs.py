@@ -92,7 +92,7 @@ async def test_only_brokers_that_are_known_are_configured(life: Any, configs: Co
 
 
 async def test_what_a_later_release_wrote_stays(life: Any, configs: ConfigAdmin) -> None:
-    """A patch keeps unknown fields and keys, which a later release wrote."""
+    """A patch keeps unknown fields and keys that a later release wrote."""
     record = ConfigRecord(values={"from.the.future": 1, "flush.ms": "5"}, unknown={"audience": "all"})
     key = life.mirror.metadata.keys.cluster_config
     written = await life.coordination.transact((), (Put(key, encode(record)),))

@@ -344,7 +344,7 @@ def test_a_static_member_comes_back_under_its_own_member_id(driven: Driven) -> N
 
 
 def test_a_place_is_kept_until_the_session_ends(driven: Driven) -> None:
-    """A static member that leaves keeps its partitions until its session ends, after which other members get them."""
+    """A static member that leaves keeps its partitions until its session ends; then other members get them."""
     driven.join("a", static())
     driven.join("b")
     driven.settle("a", "b")

@@ -296,7 +296,7 @@ class NoSnapshots(PosixStorage):
     number = errno.ENOSPC
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, which fails at every write if it is a snapshot."""
+        """Open a file; a snapshot file fails at every write."""
         file = super().open(path, write=write, create=create)
         return _Unwritable(file, self) if create and ".producers" in path.name else file
 

@@ -34,7 +34,7 @@ def known_at(time_us: int) -> ProducerState:
 
 
 def remembers(known: ProducerState) -> bool:
-    """Return whether a state still has its producer and its key, which must be both present or both absent."""
+    """Return whether a state still has its producer and its key; either both must be present, or neither."""
     found = {known.producer(7) is not None, known.key(b"once") is not None}
     assert len(found) == 1
     return found.pop()

@@ -234,7 +234,7 @@ async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: A
 async def test_a_partition_is_released_after_its_batch_its_callback_and_its_commit(
     bootstrap: str, admin: Admin
 ) -> None:
-    """A partition is revoked after its batch, its callback and its commit, in this order."""
+    """Before a partition is revoked, its batch is processed, its callback runs and its offset is committed."""
     steps: list[str] = []
 
     async def revoked(_: frozenset[TopicPartition]) -> None:

@@ -252,7 +252,7 @@ def test_a_number_of_any_digits_is_one() -> None:
 
 
 def test_what_is_kept_nests_no_deeper_than_other_bodies() -> None:
-    """Raw JSON has the same depth limit as other bodies, which is checked before decoding."""
+    """Raw JSON has the same depth limit as other bodies; the limit is checked before decoding."""
     body = b"[" * (DEPTH_MAX + 1) + b"]" * (DEPTH_MAX + 1)
     with refuses("malformed_request") as refused:
         decode_kept_json(msgspec.json.Decoder(list[msgspec.Raw]), body)

@@ -21,7 +21,7 @@ from fairlead_broker.log.segments.storage import File, PosixFile, PosixStorage
 from log_kit import BatchMaker, FaultyStorage, LogBox, begin, read_all, stored
 
 LET_IN_SECONDS = 0.1
-"""Seconds for which the segment waits for the other thread, after which both threads continue in parallel."""
+"""Seconds for which the segment waits for the other thread; afterwards, both threads continue in parallel."""
 SMALL = TopicConfig(segment_bytes=4096, index_interval_bytes=512)
 
 

@@ -90,7 +90,7 @@ class Kit:
 
 @pytest.fixture
 async def kit(tmp_path: Path) -> AsyncIterator[Kit]:
-    """Yield a cleaner of a partition with two closed segments, which is not started."""
+    """Yield a cleaner, not started yet, of a partition with two closed segments."""
     box = LogBox(tmp_path / "data", config=CONFIG)
     log = box.open()
     begin(log)

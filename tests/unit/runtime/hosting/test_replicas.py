@@ -193,7 +193,7 @@ class FullStorage(WatchedStorage):
         return FullFile(file, self) if path.suffix == ".log" else file
 
     def open_volume(self, path: Path) -> FullVolume:
-        """Open the volume, whose sync fails if syncs of files fail."""
+        """Open the volume; its sync fails if syncs of files fail."""
         return FullVolume(path, self)
 
 

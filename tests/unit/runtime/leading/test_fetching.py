@@ -129,7 +129,7 @@ class TestLimits:
 
 
 class TestRefusals:
-    """Partitions of a fetch that are refused while others are answered."""
+    """Partitions that a fetch refuses while it answers others."""
 
     async def test_offset_beyond_the_end(self, make_topic: MakeTopic) -> None:
         """An offset beyond the end is refused, and the problem contains the log start and the log end."""

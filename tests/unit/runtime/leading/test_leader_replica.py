@@ -79,7 +79,7 @@ class TestAcknowledging:
         assert leading.partition.high_watermark == 2
 
     async def test_synced_counts_what_followers_have_synced(self, start: StartLeading) -> None:
-        """With durability=synced, the synced offsets of followers count, which `progress` reports without a fetch."""
+        """With durability=synced, the followers' synced offsets count; `progress` reports them without a fetch."""
         leading = await start(durability=DurabilityState.SYNCED, isr=(LEADER, SECOND))
         second = leading.follower(SECOND)
         await second.fetch()

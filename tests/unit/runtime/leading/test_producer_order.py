@@ -146,7 +146,7 @@ async def test_sequences_wrap(make_topic: MakeTopic) -> None:
 async def test_the_hold_counts_into_the_timeout_and_a_withdrawn_batch_is_not_stored(
     make_topic: MakeTopic,
 ) -> None:
-    """The time for which a batch is held counts towards the timeout, after which the batch is no longer stored."""
+    """The time for which a batch is held counts towards the timeout; a batch is not stored after its timeout."""
     flights = await make_topic()
     await send(flights, sequenced(0))
 
@@ -186,7 +186,7 @@ class FullDisk(PosixStorage):
         self.full = False
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
-        """Open a file, which refuses writes while the disk is full if it is a log file."""
+        """Open a file; a log file refuses writes while the disk is full."""
         file = super().open(path, write=write, create=create)
         return _FullFile(file, self) if path.suffix == ".log" else file
 

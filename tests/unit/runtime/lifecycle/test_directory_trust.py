@@ -1,4 +1,4 @@
-"""Trust of a broker in its data directory at startup: a loss of power, and an older copy of the disk."""
+"""A broker's trust in its data directory at startup: a loss of power, and an older copy of the disk."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_notes_end_with_their_connection() -> None:
 
 
 def test_a_note_of_a_connection_that_was_not_listed_yet_is_kept() -> None:
-    """The request of a connection that is newer than the list of sockets is remembered for the next check."""
+    """The request on a connection that is newer than the list of sockets is remembered for the next check."""
     guarded = guard()
     before = guarded.noted()
     guarded.admitted.add(A)

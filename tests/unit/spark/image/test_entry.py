@@ -28,7 +28,7 @@ EXECUTOR = {
 
 
 def program(name: str) -> Any:
-    """Load a program of the image, which is not in a package."""
+    """Load a program of the image; the program is not in a package."""
     spec = spec_from_file_location(name, IMAGE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

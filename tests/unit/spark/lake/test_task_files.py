@@ -55,7 +55,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_each_partition_has_files_of_its_own(tmp_path: Path) -> None:
-    """Rows are written to files of their partition, which may be null, without the partition column."""
+    """Rows are written to files of their partition, without the partition column; the partition may be null."""
     days = [date(2026, 11, 22), date(2026, 11, 23), None]
     mixed = pa.concat_batches(
         [batch(range(place * 10, place * 10 + 10), day=day) for place, day in enumerate(days)]
