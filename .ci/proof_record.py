@@ -37,6 +37,13 @@ def write_record(name: str, *, passed: bool, counts: dict[str, Any], seconds: fl
     return path
 
 
+def read_counts(name: str) -> dict[str, Any]:
+    """Return the counts in the record of a proof; empty without a record."""
+    path = FOLDER / f"{name}.json"
+    counts: dict[str, Any] = json.loads(path.read_text())["counts"] if path.exists() else {}
+    return counts
+
+
 def commit() -> str:
     """Return the commit of the checkout, followed by `+` if files of the product have uncommitted changes."""
     head = _git("rev-parse", "HEAD")

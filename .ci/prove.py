@@ -3,7 +3,8 @@
 Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
 counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
 run. `--seconds 3600` ends the parts `broker-kills` and `wire-fuzz` early, and their records contain the requested and
-the reached counts. After a part has failed, the other parts still run.
+the reached counts. `--add` runs only the rest of these counts, and adds the result to the records of the earlier runs.
+After a part has failed, the other parts still run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from proof_record import write_record
+from proof_record import read_counts, write_record
+from proof_sums import continued
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
@@ -33,6 +35,8 @@ SEARCHES_A_RUN: Final = 125_000
 """Cases that one process tries: the start of a process takes as long as 10,000 cases."""
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
 """Environment variable with the time limit of a part, which the option `--seconds` sets."""
+ADD_VARIABLE: Final = "FAIRLEAD_PROOF_ADD"
+"""Environment variable that is set when the option `--add` is given."""
 MUTATIONS: Final = "tests/fuzz/batch_mutations.py"
 REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
 KAFKA_REQUEST_MUTATIONS: Final = "tests/fuzz/kafka_request_mutations.py"
@@ -183,12 +187,16 @@ def access_searches(share: float) -> Outcome:
 
 def wire_fuzz(share: float) -> Outcome:
     """Send 10 million bad inputs over HTTP to an open broker, and as many without a token to a closed broker."""
-    passed, reports, inputs = True, {}, str(_count(10_000_000, share))
+    passed, series, wanted = True, _earlier("wire-fuzz"), _count(10_000_000, share)
     for name, further in (("open", ()), ("closed", ("--stranger",))):
-        arguments = ("--inputs", inputs, "--seed", str(_seed()), *_seconds(), *further)
-        code, reports[name] = _run(WIRE_MUTATIONS, *arguments)
-        passed &= code == 0
-    return passed, reports
+
+        def run(inputs: int, options: tuple[str, ...] = further) -> tuple[int, dict[str, Any]]:
+            arguments = ("--inputs", str(inputs), "--seed", str(_seed()), *_seconds(), *options)
+            return _run(WIRE_MUTATIONS, *arguments)
+
+        good, series[name] = continued(series.get(name), "inputs", wanted, run)
+        passed &= good
+    return passed, series
 
 
 def kafka_fuzz(share: float) -> Outcome:
@@ -216,9 +224,12 @@ def kafka_failures(share: float) -> Outcome:
 
 def broker_kills(share: float) -> Outcome:
     """Kill brokers of clusters under load 10,000 times: one or more brokers each time, up to all at once."""
-    arguments = ("--kills", str(_count(10_000, share)), "--seed", str(_seed()), *_seconds())
-    code, report = _run("tests/chaos/broker_kills.py", *arguments)
-    return code == 0, report
+
+    def run(kills: int) -> tuple[int, dict[str, Any]]:
+        arguments = ("--kills", str(kills), "--seed", str(_seed()), *_seconds())
+        return _run("tests/chaos/broker_kills.py", *arguments)
+
+    return continued(_earlier("broker-kills") or None, "kills", _count(10_000, share), run)
 
 
 def transaction_kills(share: float) -> Outcome:
@@ -420,6 +431,11 @@ def _seconds() -> tuple[str, ...]:
     return ("--seconds", limit) if limit else ()
 
 
+def _earlier(part: str) -> dict[str, Any]:
+    """Return the counts in the record of a part if the option `--add` is given; otherwise return an empty table."""
+    return read_counts(part) if os.environ.get(ADD_VARIABLE) else {}
+
+
 def _seed() -> int:
     return random.SystemRandom().randrange(1 << 31)
 
@@ -439,9 +455,14 @@ def main(arguments: list[str]) -> int:
         "--share", type=float, default=1.0, help="factor for the counts of all parts, below 1 for a trial run"
     )
     parser.add_argument("--seconds", help="time limit of broker-kills, and of each of two runs of wire-fuzz")
+    parser.add_argument(
+        "--add", action="store_true", help="add the counts of broker-kills and wire-fuzz to their records"
+    )
     wanted = parser.parse_args(arguments)
     if wanted.seconds:
         os.environ[SECONDS_VARIABLE] = wanted.seconds
+    if wanted.add:
+        os.environ[ADD_VARIABLE] = "yes"
     unknown = [name for name in wanted.parts if name not in PARTS]
     if unknown:
         parser.error(f"no part is called {', '.join(unknown)}; there are {', '.join(PARTS)}")

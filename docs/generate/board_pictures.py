@@ -4,7 +4,8 @@
 
 The program writes one SVG for each board. The data comes from three brokers under load, from a Spark job that reads
 from three brokers (needs Java), and from an operator on the control plane that tests use (needs Go and root). Tests do
-not compare the pictures, since the numbers differ in every run.
+not compare the pictures, since the numbers differ in every run. The program fails if titles, legends or graphs of a
+picture overlap.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ mpl.use("svg")
 mpl.rcParams.update({"svg.fonttype": "none", "font.size": 7, "svg.hashsalt": "fairlead"})
 
 from matplotlib import pyplot as plt  # noqa: E402 - after the choice above
+from matplotlib.transforms import ScaledTranslation  # noqa: E402
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
+    from matplotlib.transforms import BboxBase
 
 CHART = ROOT / "charts/fairlead-operator"
 RULES = sorted((CHART / "rules").glob("*.yaml"))
@@ -67,6 +71,8 @@ LEGENDS_MAX = 6
 LEGEND_CHARACTERS = 48
 TITLE_CHARACTERS = 42
 HEIGHT_INCHES = 2.3
+LEGEND_BELOW_INCHES = 0.22
+"""Distance of a legend from its graph, with room for the numbers of the axis."""
 UNITS = {
     "bytes": "bytes",
     "Bps": "bytes/s",
@@ -176,6 +182,7 @@ def main(arguments: list[str]) -> int:
             for board in stage.boards:
                 source = boards()[f"fairlead-{board}"]
                 figure = draw(source, stage.title, prometheus, (end - options.seconds, end))
+                assert not (found := overlaps(figure)), f"parts of the board {board} overlap: {found}"
                 figure.savefig(options.into / f"fairlead-{board}.svg", metadata={"Date": None})
                 plt.close(figure)
     return 0
@@ -217,14 +224,46 @@ def draw(board: dict[str, Any], about: str, prometheus: Prometheus, span: tuple[
             axis.set_ylim(bottom=0)
         axis.set_xlim(0, end - begin)
         axis.grid(visible=True, linewidth=0.3)
-        if panel["type"] != "stat":
-            place = {"loc": "upper left", "bbox_to_anchor": (0, -0.12), "borderaxespad": 0}
+        labels = axis.get_legend_handles_labels()[1]
+        if panel["type"] != "stat" and labels:
+            below = axis.transAxes + ScaledTranslation(0, -LEGEND_BELOW_INCHES, figure.dpi_scale_trans)
+            place = {
+                "loc": "upper left",
+                "bbox_to_anchor": (0, 0),
+                "bbox_transform": below,
+                "borderaxespad": 0,
+            }
             # Two columns of long labels would be wider than the graph, and would widen the graph's column too.
-            longest = max(map(len, axis.get_legend_handles_labels()[1]), default=0)
+            longest = max(map(len, labels))
             columns = 1 if longest > LEGEND_CHARACTERS // 2 else 2
             axis.legend(fontsize=5, frameon=False, ncols=columns, **place)
     figure.suptitle(f"{board['title']}: {about}, {end - begin:.0f} seconds", fontsize=10)
     return figure
+
+
+def overlaps(figure: Figure) -> list[str]:
+    """Return the titles of panels whose legend covers the graph, and of pairs of panels that overlap."""
+    figure.draw_without_rendering()
+    shown = [axis for axis in figure.axes if axis.get_visible()]
+    covered = [
+        axis.get_title("left")
+        for axis in shown
+        if (names := axis.get_legend()) is not None
+        and (names.get_window_extent().overlaps(axis.bbox) or extent(names).overlaps(extent(axis.xaxis)))
+    ]
+    beside = [
+        f"{one.get_title('left')} and {other.get_title('left')}"
+        for one, other in itertools.combinations(shown, 2)
+        if extent(one).overlaps(extent(other))
+    ]
+    return covered + beside
+
+
+def extent(artist: Artist) -> BboxBase:
+    """Return the rectangle that a drawn part of a picture covers."""
+    box = artist.get_tightbbox()
+    assert box is not None, "the part is drawn"
+    return box
 
 
 def legend(pattern: str, labels: dict[str, str]) -> str:

@@ -127,7 +127,7 @@ class UserStatus(Part):
     """Principal of the User."""
     token_id: ShortText | None = None
     """Id of the token in the Secret."""
-    expires_at: ShortText | None = None
+    expires_at: Annotated[str, kubernetes(format="date-time")] | None = None
     """Time at which the token in the Secret expires."""
 
 

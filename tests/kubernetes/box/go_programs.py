@@ -74,6 +74,7 @@ PROGRAMS = {
     "helm3": Program(
         "helm3", "helm.sh/helm/v3/cmd/helm", (f"helm.sh/helm/v3/internal/version.version={HELM_3}",)
     ),
+    "kube-state-metrics": Program("kube-state-metrics", "k8s.io/kube-state-metrics/v2"),
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
@@ -89,6 +90,8 @@ KUBERNETES_NAMES = (
 CONTROL_PLANE = ("etcd", "kubernetes", "kwok", "pause")
 NODES = ("containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local", "coredns")
 CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
+OF_SCENARIOS = ("kube-state-metrics",)
+"""Programs that only tests marked `scenario` need, and build."""
 
 
 def cache_folder() -> Path:
@@ -178,9 +181,9 @@ def _build(name: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build the named programs, or all programs, in the order in which most tests need them."""
+    """Build the named programs, or all that `make test` needs, in the order in which most tests need them."""
     failed = 0
-    for name in names or ("etcd", *PROGRAMS):
+    for name in names or ("etcd", *(each for each in PROGRAMS if each not in OF_SCENARIOS)):
         try:
             print(program(name), flush=True)
         except ProgramsMissing as error:
