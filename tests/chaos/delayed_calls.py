@@ -4,10 +4,11 @@ A late call is sent after a random delay of up to 90 seconds; its program treats
 it aborts after a late record or commit, commits after a late abort, and begins again after a late begin. The brokers
 therefore get commits, aborts and records of transactions that have ended, and begins that fence the running program.
 
-Each transaction has one record in each of two topics, whose value names the program and the round. At the end, readers
-of committed records must have seen both records of a transaction or neither, and each record once; they must have seen
-both records if any call was answered with `committed`, and neither if any call was answered with `aborted`. The sends,
-the outcomes and the reads of a reader that ran throughout form a history, which the checker must find valid.
+Each transaction has one record in each of two topics; the value of a record names the program and the round. At the
+end, readers of committed records must have seen both records of a transaction or neither, and each record once; they
+must have seen both records if any call was answered with `committed`, and neither if any call was answered with
+`aborted`. The sends, the outcomes and the reads of a reader that ran throughout form a history, which the checker must
+find valid.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Report:
     unanswered_stored: int = 0
     values_read: int = 0
     lag_seconds_max: float = 0.0
-    """Lower bound, in seconds, of the largest lag of a reader behind the end of a log."""
+    """Lower bound, in seconds, of the largest lag that a reader had behind the end of a log."""
 
 
 class History:

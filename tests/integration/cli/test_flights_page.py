@@ -1,4 +1,4 @@
-"""The tutorial on flights: its commands load flights, its program reads them, and its Spark job is that of the demo."""
+"""The tutorial on flights: its commands load flights, its program reads them, and its Spark job is the demo's job."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_bench_of_a_topic_that_is_not_there(fairlead: CommandLine, command: str)
 
 
 def test_offsets_at_a_time(fairlead: CommandLine) -> None:
-    """The offset at a time is that of the first record from that time on, if any; an invalid time is refused."""
+    """The offset at a time is the offset of the first record at or after the time; an invalid time is refused."""
     fairlead("topic", "create", "times")
     fairlead("produce", "times", typed=b"a\nb\n")
     table = fairlead("topic", "offsets", "times", "--at", "2001-01-01T00:00:00Z")

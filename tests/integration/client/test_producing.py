@@ -190,7 +190,7 @@ async def test_a_recreated_topic_is_another_one(bootstrap: str, admin: Admin) ->
 async def test_a_topic_that_is_recreated_with_fewer_partitions_has_no_others(
     bootstrap: str, admin: Admin
 ) -> None:
-    """When a topic is recreated with fewer partitions, records for missing ones fail, and keys use the others."""
+    """When a topic is recreated with fewer partitions, records for missing partitions fail, and keys use the rest."""
     keys = [b"%d" % number for number in range(20)]
     await admin.create_topic("flights", partitions=6)
     async with asyncio.timeout(30), Producer(bootstrap) as producer:

@@ -22,7 +22,7 @@ PROBE_SECONDS = 5.0
 
 
 class SlowRecovery(PosixStorage):
-    """Disk on which no log is opened before the test allows it."""
+    """Disk on which no log is opened until the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -65,7 +65,7 @@ async def test_an_idle_connection_outlives_its_place_in_a_load_balancer(cluster)
 
 
 async def test_two_brokers_on_one_port(cluster, broker, api) -> None:
-    """A second broker on a port in use fails; the error has address and reason, and the first broker continues."""
+    """A second broker on a port in use fails; the error names address and reason, and the first broker continues."""
     with raises(ListenError, broker.addresses.data):
         await cluster.start("other", listen=broker.addresses.data)
 

@@ -79,7 +79,7 @@ async def test_another_version(api) -> None:
     "entry", [entry for entry in ROUTES if entry.listener is Listener.DATA], ids=lambda entry: entry.name
 )
 async def test_accept_is_used_where_the_contract_says_so(entry, api) -> None:
-    """Requests whose answer has several forms refuse an unsupported Accept, and all others ignore it."""
+    """A request whose answer has several forms is refused with an unsupported Accept; other requests ignore Accept."""
     headers = {"accept": "image/png"}
     if entry.body_types:
         headers["content-type"] = entry.body_types[0]

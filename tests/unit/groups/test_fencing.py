@@ -255,7 +255,7 @@ def test_a_member_that_does_not_give_up_in_time_is_put_out(driven: Driven) -> No
 
 
 def test_the_time_to_give_up_does_not_start_again(driven: Driven) -> None:
-    """The rebalance timeout of a member does not start again before it has released its partitions."""
+    """The rebalance timeout of a member starts again only after the member has released its partitions."""
     driven.join("a", wanting("flights", rebalance_timeout_ms=10_000))
     driven.join("b")
     driven.now += 1

@@ -18,7 +18,7 @@ KEEP = TopicConfig(retention_ms=-1, retention_bytes=-1)
 
 
 def log_of(*ages_seconds: float | None, size: int = 100) -> list[SegmentFacts]:
-    """Return segments of ten records each, whose newest records have the given ages and of which the last is active."""
+    """Return segments of ten records each; their newest records have the given ages, and the last segment is active."""
     return [
         SegmentFacts(
             base_offset=Offset(10 * number),

@@ -59,8 +59,7 @@ def test_this_process_may_use_at_most_the_machine() -> None:
             {"memory/kube/pod/memory.limit_in_bytes": "536870912\n", "cpu/a/memory.limit_in_bytes": "1\n"},
             536870912,
         ),
-        # In a container, the path in /proc is that of the machine, while only the container's own control group is
-        # mounted.
+        # In a container, /proc shows the machine's path, while only the container's own control group is mounted.
         ("4:memory:/kube/pod\n", {"memory/memory.limit_in_bytes": "536870912\n"}, 536870912),
         ("4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MACHINE),
     ],

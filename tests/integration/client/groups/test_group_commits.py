@@ -440,7 +440,7 @@ async def test_a_callback_cannot_close_its_consumer(bootstrap: str) -> None:
 
 
 async def test_groups_are_administered(bootstrap: str, admin: Admin) -> None:
-    """Groups are listed, described, reset and deleted by the admin client, with their lag."""
+    """Groups are listed and described with their lag, reset and deleted by the admin client."""
     async with consumer_of(bootstrap) as consumer:
         await take(consumer)
         described = await admin.describe_group("g")

@@ -52,7 +52,7 @@ def test_sequences_wrap(sequences: PartitionSequences) -> None:
 
 
 def test_there_is_no_stamp_without_an_identity() -> None:
-    """Batches have no stamp before the cluster has assigned a producer id."""
+    """Batches have no stamp until the cluster has assigned a producer id."""
     assert PartitionSequences().renews(1)
 
 

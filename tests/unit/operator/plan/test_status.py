@@ -186,7 +186,7 @@ def test_a_single_broker_is_away_for_all() -> None:
 
 
 def test_new_brokers_take_nothing_from_readiness() -> None:
-    """New brokers do not affect readiness before they are registered."""
+    """New brokers affect readiness only once they are registered."""
     status = after(facts(READY, staying=set(range(6)), pods=ALL))
 
     assert state_of(status, ConditionName.READY) == ("True", "Available")

@@ -24,7 +24,7 @@ from fairlead_broker.server.http.call import (
 
 
 def call_of(route_name: str, **headers: str) -> Call:
-    """Return a request to a route with the given headers, whose body and answer cannot be used."""
+    """Return a request with the given headers to a route; the body and the answer of the request cannot be used."""
     pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
 
     async def nothing(*_: object) -> None:
