@@ -54,7 +54,7 @@ class HistoryRecorder:
         self.note("send", kind, process=process, id=request, **more)
 
     def begin_commit(self, process: int, group: str, key: str, offset: int, epoch: int) -> int:
-        """Record the start of a commit of the next offset to read; return the request's number."""
+        """Record the start of a commit, with the next offset to read; return the request's number."""
         self._requests += 1
         number, told = self._requests, {"group": group, "key": key, "offset": offset, "epoch": epoch}
         self.note("commit", "invoke", process=process, id=number, **told)

@@ -97,7 +97,7 @@ async def test_a_commit_without_an_answer_is_found_or_repeated(scene: Scene, tro
 
 
 async def test_a_repeated_commit_of_a_former_member_gets_the_first_answer(scene: Scene) -> None:
-    """A committed transaction is answered as committed, even if the member has since left the group."""
+    """A repeated commit is answered as a duplicate, even if the member has since left the group."""
     member = await scene.member()
     transaction = await scene.begin()
     first = await scene.commit(transaction, 7, member)

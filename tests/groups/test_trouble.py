@@ -144,7 +144,7 @@ async def test_a_lease_in_doubt_answers_nothing_and_ends_no_session(
 async def test_a_group_that_cannot_be_read_holds_up_no_other(
     troubled: tuple[Cluster, list[Trouble]], damaged: str
 ) -> None:
-    """A group that cannot be loaded is listed and refused with the damaged key, and other groups are maintained."""
+    """A group that cannot be loaded is listed, its refusals name the damaged key, and other groups are maintained."""
     cluster, _ = troubled
     await GroupClient(cluster, "zzz").commit({("flights", 0): 1})
     parts = cluster.broker(1)

@@ -89,7 +89,7 @@ async def test_a_table_without_values_only_hands_over_its_changes(bootstrap: str
 
 
 async def test_a_blocking_table_has_the_same_words(bootstrap: str, admin: Admin) -> None:
-    """A blocking table is read, written and waited for without an event loop, and names a missing topic."""
+    """A blocking table can be read, written and waited for without an event loop; its error names a missing topic."""
     await admin.create_topic("accounts", config=COMPACTED)
 
     def program() -> tuple[bytes | None, list[tuple[bytes, bytes]], list[bytes], int, bool, str]:

@@ -18,7 +18,7 @@ def transaction_key(producer_id: int) -> Key:
 
 
 def offset_key(program: int) -> Key:
-    """Return the key of the offset of a program, and of the member that may commit it."""
+    """Return the key for a program's offset, and for the member that may commit the offset."""
     return ("offset", program)
 
 

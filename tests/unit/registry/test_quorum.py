@@ -23,7 +23,7 @@ from replication_kit import EVERYBODY, LEADER, SECOND, THIRD, partition_record, 
     [(None, 3, 2), (None, 2, 2), (1, 3, 2), (3, 3, 3), (9, 5, 5), (None, 1, 1)],
 )
 def test_a_write_quorum_is_a_majority_or_more(wanted: int | None, count: int, expected: int) -> None:
-    """A configured write quorum is limited to a majority and to the number of members."""
+    """A configured write quorum is at least a majority and at most the number of members."""
     assert write_quorum(wanted, count) == expected
     assert majority(count) <= expected <= count
 

@@ -209,7 +209,7 @@ async def another_commit(consumer: Consumer) -> None:
 
 
 async def test_manual_commits_are_exact_and_may_go_back(bootstrap: str, admin: Admin) -> None:
-    """Manual commits are exact to the record and may go back, and no other commits take place."""
+    """Manual commits are exact to the record and may move backwards, and no other commits are made."""
     async with consumer_of(bootstrap, commit="manual") as consumer:
         await take(consumer)
         await take(consumer)

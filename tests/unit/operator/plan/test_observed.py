@@ -201,7 +201,7 @@ def test_a_bare_stateful_set_can_be_read() -> None:
 
 
 def test_the_sizes_of_a_claim_are_read() -> None:
-    """The sizes of a claim are read, and the time since which its file system waits for a restart of the pod."""
+    """The sizes of a claim are read, and since when its file system has waited for a restart of the pod."""
     pending = {
         "type": "FileSystemResizePending",
         "status": "True",

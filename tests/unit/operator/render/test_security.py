@@ -103,7 +103,7 @@ def test_brokers_know_superusers_and_issuers_from_their_file() -> None:
 
 
 def test_only_what_a_broker_cannot_change_restarts_it() -> None:
-    """A new TLS mode restarts pods, and a stricter mode, a new name or a new authority does not (rule K3)."""
+    """A new TLS mode restarts pods; a stricter mode, a new name or a new authority does not (rule K3)."""
 
     def fingerprint(security: dict[str, Any], transport: Transport = TRANSPORT) -> str:
         objects = render_kit.drawn(
