@@ -34,7 +34,7 @@ def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
 
 
 def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
-    """A log that does not report its deleted epoch wrongly continues after records that the leader appended later."""
+    """If a log does not report its deleted epoch, it wrongly continues after records that the leader appended later."""
     with PARTITIONS.by_name["emptied"].drop():
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 

@@ -72,7 +72,7 @@ async def test_a_graceful_restart_repeats_nothing(process: BrokerProgram) -> Non
 
 
 async def test_a_broker_that_stays_away_fails_the_records_in_time(process: BrokerProgram) -> None:
-    """Records fail with their cause after the delivery timeout when the broker does not return."""
+    """If the broker does not return, records fail after the delivery timeout with an error that names the cause."""
     async with Admin(process.address) as admin:
         await admin.create_topic("flights")
     async with Producer(process.address, delivery_timeout="500ms", retry_timeout="200ms") as producer:

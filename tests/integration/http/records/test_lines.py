@@ -81,7 +81,7 @@ async def test_a_line_that_is_no_record_refuses_its_group(api, line: str, code: 
 
 
 async def test_refusals_of_the_whole_call(api) -> None:
-    """An invalid request is refused before a line is read, and a missing partition refuses each group of lines."""
+    """An invalid request is refused before a line is read, and groups of lines for a missing partition are refused."""
     unknown = await api.call("POST", "/v1/topics/nothing/partitions/0/records", b'{"value":"a"}\n', LINES)
     await api.create("flights", 1)
     keyed = await api.call("POST", TOPIC, b'{"value":"a"}\n', {**LINES, "idempotency-key": "k"})

@@ -79,7 +79,7 @@ async def test_latest_sends_new_records(api, six) -> None:
 
 
 async def test_a_reader_that_returns_continues(api, six) -> None:
-    """A tail continues at any event id without repeats or gaps, and starts partitions that the id lacks."""
+    """A tail continues at any event id without repeats or gaps, and also reads the partitions that the id lacks."""
     seen = events(await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers=EVENTS))
     rest = await api.call("GET", f"{TAIL}?max_records=2", headers={**EVENTS, "last-event-id": seen[-1][0]})
     half = await api.call("GET", f"{TAIL}?from=earliest&max_records=4", headers={"last-event-id": "1:2"})

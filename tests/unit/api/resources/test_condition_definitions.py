@@ -56,7 +56,7 @@ def test_reasons_belong_to_kinds_that_have_the_condition(type_: ConditionType) -
 
 
 def test_a_reason_is_found_by_type_and_name() -> None:
-    """A reason is looked up by condition and name, because two conditions may use the same name for a reason."""
+    """A reason is looked up by condition and name, because two conditions may have reasons of the same name."""
     found = reason_of(ConditionName.READY, "ClusterNotFound")
 
     assert found is not None

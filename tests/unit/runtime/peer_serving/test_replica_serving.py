@@ -228,7 +228,7 @@ class TestRefusals:
     """Fetches that are refused with a reason, and whose reported offsets are ignored."""
 
     async def test_diverged_log_is_refused_with_the_offset(self, start: StartLeading) -> None:
-        """The refusal of a log with records of an epoch that the leader never had names the offset of divergence."""
+        """A log with records of an epoch that the leader never had is refused with the offset of divergence."""
         leading = await start()
         second = leading.follower()
         await leading.produce(b"a", acks=Acks.LEADER)
