@@ -1,6 +1,7 @@
 """Writes the results of a proof to docs/proof/<name>.json, with all data needed to judge or repeat the proof.
 
-Used by `prove.py`. The record describes the properties of the machine that matter for the figures, without its name.
+Used by `prove.py`. The record describes the properties of the machine that matter for the figures, but does not name
+the machine.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ TEXT = """<!-- Generated from the records kafka-clients and kafka-failures in do
 # Kafka's clients that were tried
 
 Clients and tools that `make prove PROVE=kafka-clients` runs against {brokers} brokers with a
-[Kafka listener](../how-to/kafka-clients.md), the steps that each one did without an error, and the message of each one
-that failed or could not run. Each client has a topic of its own, whose partitions have three replicas, and produces
-{count} records with each of its codecs. This record is from {date}.
+[Kafka listener](../how-to/kafka-clients.md), the steps that each program completed without an error, and the message of
+each program that failed or could not run. Each client has its own topic, whose partitions have three replicas, and
+produces {count} records with each codec that it supports. This record is from {date}.
 
 """
 
@@ -24,8 +24,8 @@ FAILURES_TEXT = """
 
 `make prove PROVE=kafka-failures` runs idempotent producers that send {rate} records in a second with `acks=all` to four
 partitions with three replicas. At the same time, brokers are restarted gracefully one after another, or the leader of
-a partition is killed with SIGKILL. Lost are acknowledged records that are not stored at their offset; repeated are
-records that are stored more than once.
+a partition is killed with SIGKILL. An acknowledged record that is not stored at its offset counts as lost; a
+record that is stored more than once counts as repeated.
 
 """
 COLUMNS = {

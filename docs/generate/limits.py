@@ -28,9 +28,9 @@ These limits are set in the group `limits` of the configuration file, or as vari
 STRANGERS_TEXT = """
 ## What an unknown caller costs
 
-A caller without a valid token is refused before the query and the body of a request are read. Measured on a broker in
-`enforce` mode, on two cores that many other programs used at the same time, with 16 requests at once for ten
-seconds; `make prove PROVE=overload` repeats it:
+A caller without a valid token is refused before the query and the body of a request are read. These figures were
+measured on a broker in `enforce` mode, on two cores that many other programs used at the same time, with 16 requests at
+once for ten seconds; `make prove PROVE=overload` repeats the measurement:
 
 | requests of an unknown caller | answers | broker CPU of a request | additional memory |
 | --- | --- | --- | --- |
@@ -96,7 +96,7 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.records.fetch", "REQUEST_BYTES_MAX", "bytes", "Size of the body of a fetch, which is enough for 10,000 partitions."),
     BuiltIn(f"{_SERVER}.http.call", "ADMIN_BYTES_MAX", "bytes", "Size of the body of an admin call."),
     BuiltIn(f"{_SERVER}.admin.groups", "COMMIT_BYTES_MAX", "bytes", "Size of the body of an offset commit, which is enough for 10,000 partitions with metadata."),
-    BuiltIn(f"{_SERVER}.admin.groups", "COORDINATOR_SECONDS_MAX", "s", "Time limit of a call about a group, whose coordinator may have to claim and load the group, and to wait for its turn to write."),
+    BuiltIn(f"{_SERVER}.admin.groups", "COORDINATOR_SECONDS_MAX", "s", "Time limit of a call about a group; the group's coordinator may have to claim and load the group, and to wait for its turn to write."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/2 body that are read and discarded, so that the client receives the answer."),
     BuiltIn(f"{_SERVER}.http.body", "HTTP1_DRAIN_BYTES_MAX", "bytes", "Bytes of a refused HTTP/1.1 body that are read and discarded before the connection is closed."),
     BuiltIn(f"{_SERVER}.http.body", "DRAIN_SECONDS_MAX", "s", "Time for which a refused body is read and discarded."),
@@ -125,7 +125,7 @@ BUILT_IN = (
     BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further records are not written to the topic but counted, because a request never waits for the topic."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
-    BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_MAX", "incarnations", "Number of brokers whose leases one broker may end at once because their peer ports refuse connections. A network that refuses wrongly then causes few elections."),
+    BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_MAX", "incarnations", "Number of brokers whose leases one broker may end at once because their peer ports refuse connections. A network that refuses connections by mistake then causes only a few elections."),
     BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_SECONDS", "s", "Time after which a broker may end one more lease."),
     BuiltIn("fairlead_broker.controller.failure_detector", "SPARED_SECONDS", "s", "Time for which a process that has survived the end of its lease is detected by its lease alone; the time doubles each time, up to an hour."),
     BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),

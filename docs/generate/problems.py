@@ -8,10 +8,10 @@ from fairlead_api.problems import CATALOGUE, ProblemDefinition, ProblemKind, Sid
 
 INDEX_TEXT = """# Problems
 
-Every refusal is an RFC 9457 document of type `application/problem+json`. `code` identifies
-the problem, `kind` determines the reaction of the client, and `side_effect` states whether the request may have changed
-something nevertheless; further members contain data of the code. Every broker serves the page of a code at
-`/problems/<code>`. A client that receives an unknown code reacts to the `kind`.
+Every refusal is an RFC 9457 document of type `application/problem+json`. `code` identifies the problem, `kind`
+determines the reaction of the client, and `side_effect` states whether the request may nevertheless have changed
+something; further members contain data of the code. Every broker serves the page of a code at `/problems/<code>`. A
+client that receives an unknown code reacts to the `kind`.
 
 """
 
