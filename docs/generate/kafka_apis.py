@@ -26,6 +26,7 @@ FAMILY_NAMES = {
     Family.GROUP: "groups",
     Family.TOPIC: "administration of topics",
     Family.ADMIN: "other administration",
+    Family.TRANSACTION: "transactions",
 }
 
 

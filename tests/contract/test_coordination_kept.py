@@ -78,7 +78,10 @@ from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, To
 from fairlead_broker.registry.transaction_records import (
     EndedTransaction,
     EndReason,
+    KafkaSession,
     Outcome,
+    PendingOffset,
+    PendingOffsets,
     TransactionRecord,
     UnfinishedCommit,
 )
@@ -306,6 +309,30 @@ RECORDS: dict[str, Record] = {
         metadata="batch 17",
         owner="user:ann",
         used_us=_TIME,
+    ),
+    "transaction of a Kafka client": TransactionRecord(
+        name="copier",
+        epoch=ProducerEpoch(5),
+        timeout_ms=60_000,
+        used_us=_TIME,
+        kafka=KafkaSession(
+            epoch=ProducerEpoch(2),
+            offsets=PendingOffsets(
+                group="billing",
+                member_id="member-1",
+                member_epoch=3,
+                offsets=(
+                    PendingOffset(
+                        topic="orders",
+                        topic_id=_TOPIC,
+                        partition=0,
+                        offset=17,
+                        leader_epoch=4,
+                        metadata="batch 17",
+                    ),
+                ),
+            ),
+        ),
     ),
 }
 

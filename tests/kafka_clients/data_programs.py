@@ -1,4 +1,4 @@
-"""Programs that read and write topics over Kafka's protocol: Spark's own connector, Flink, and Kafka Connect.
+"""Programs that read and write topics over Kafka's protocol: Spark's own connector, Flink, Streams, and Kafka Connect.
 
 Maven downloads the jars into the user's cache. Spark runs in the environment of the oldest PySpark that is supported,
 because the connector does not exist for a newer release.
@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from client_programs import cache
-from client_steps import Client, ClientFailed, ClientMissing, Target, check, finished, program_steps
+from client_steps import (
+    Client,
+    ClientFailed,
+    ClientMissing,
+    Steps,
+    Target,
+    check,
+    finished,
+    program_steps,
+)
 from java_clients import fetched, newest_jars, require
 from peers.brokers import KAFKA_VERSION, fetch_jars, free_port
 from peers.spark_driver import CONNECTOR, PYTHON, fetch_connector
@@ -36,7 +45,10 @@ def data_clients() -> Iterator[Client]:
     """Yield the programs, which are installed when their steps begin."""
     yield Client("Spark: spark-sql-kafka", CONNECTOR, _spark)
     yield Client("Flink: flink-connector-kafka", _flink_version(), _flink)
+    yield Client("Java: transactions", KAFKA_VERSION, _transactions)
+    yield Client("Kafka Streams", KAFKA_VERSION, _streams)
     yield Client("Kafka Connect: standalone", KAFKA_VERSION, _connect_standalone)
+    yield Client("Kafka Connect: distributed", KAFKA_VERSION, _connect_distributed)
 
 
 def _spark(target: Target) -> Iterator[str]:
@@ -63,18 +75,42 @@ def _flink_definition() -> Path:
 
 
 def _flink(target: Target) -> Iterator[str]:
+    jars = _jars("flink.xml", f"flink-{_flink_version()}")
+    yield from _java_program("FlinkProgram", jars, *ADD_OPENS)(target)
+
+
+def _transactions(target: Target) -> Iterator[str]:
     require("java", "javac", "mvn")
-    jars = fetched(lambda: fetch_jars(_flink_definition(), cache() / f"flink-{_flink_version()}"))
-    with tempfile.TemporaryDirectory() as classes:
-        path = f"{classes}:{jars}/*"
-        check(finished(["javac", "-cp", path, "-d", classes, str(FOLDER / "java/FlinkProgram.java")]))
-        yield from program_steps(["java", *ADD_OPENS, "-Xmx512m", "-cp", path, "FlinkProgram"])(target)
+    yield from _java_program("TransactionProgram", newest_jars())(target)
+
+
+def _streams(target: Target) -> Iterator[str]:
+    yield from _java_program("StreamsProgram", _jars("streams.xml", f"streams-{KAFKA_VERSION}"))(target)
+
+
+def _jars(definition: str, folder: str) -> str:
+    """Return the class path of the jars of a pom, after downloading missing jars."""
+    require("java", "javac", "mvn")
+    return f"{fetched(lambda: fetch_jars(FOLDER / 'java' / definition, cache() / folder))}/*"
+
+
+def _java_program(name: str, jars: str, *options: str) -> Steps:
+    """Return the steps of a program in the folder `java`, which is compiled when the steps begin."""
+
+    def steps(target: Target) -> Iterator[str]:
+        with tempfile.TemporaryDirectory() as classes:
+            path = f"{classes}:{jars}"
+            check(finished(["javac", "-cp", path, "-d", classes, str(FOLDER / f"java/{name}.java")]))
+            yield from program_steps(["java", *options, "-Xmx512m", "-cp", path, name])(target)
+
+    return steps
 
 
 class ConnectWorker:
     """A worker of Kafka Connect with the file connectors."""
 
-    def __init__(self, folder: Path, target: Target, settings: dict[str, str]) -> None:
+    def __init__(self, folder: Path, target: Target, mode: str, settings: dict[str, str]) -> None:
+        """`mode` is `Standalone` or `Distributed`."""
         plugins = fetched(
             lambda: fetch_jars(FOLDER / "java/connect-file.xml", cache() / f"connect-file-{KAFKA_VERSION}")
         )
@@ -92,7 +128,7 @@ class ConnectWorker:
         path = folder / "worker.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", newest_jars()]
-        command += ["org.apache.kafka.connect.cli.ConnectStandalone", str(path)]
+        command += [f"org.apache.kafka.connect.cli.Connect{mode}", str(path)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
@@ -135,8 +171,8 @@ class ConnectWorker:
 
 
 @contextmanager
-def _worker(folder: Path, target: Target, settings: dict[str, str]) -> Iterator[ConnectWorker]:
-    worker = ConnectWorker(folder, target, settings)
+def _worker(folder: Path, target: Target, mode: str, settings: dict[str, str]) -> Iterator[ConnectWorker]:
+    worker = ConnectWorker(folder, target, mode, settings)
     try:
         yield worker
     finally:
@@ -147,10 +183,20 @@ def _connect_standalone(target: Target) -> Iterator[str]:
     require("java", "mvn")
     with tempfile.TemporaryDirectory() as name:
         settings = {"offset.storage.file.filename": f"{name}/offsets"}
-        yield from _copy_files(Path(name), target, settings)
+        yield from _copy_files(Path(name), target, "Standalone", settings)
 
 
-def _copy_files(folder: Path, target: Target, settings: dict[str, str]) -> Iterator[str]:
+def _connect_distributed(target: Target) -> Iterator[str]:
+    require("java", "mvn")
+    settings = {"group.id": target.group, "exactly.once.source.support": "enabled"}
+    for kind in ("config", "offset", "status"):
+        settings[f"{kind}.storage.topic"] = f"{target.topic}-{kind}"
+        settings[f"{kind}.storage.replication.factor"] = "3"
+    with tempfile.TemporaryDirectory() as name:
+        yield from _copy_files(Path(name), target, "Distributed", settings)
+
+
+def _copy_files(folder: Path, target: Target, mode: str, settings: dict[str, str]) -> Iterator[str]:
     """Copy a file to a topic and the topic to another file; restart the worker, which must not copy a line again."""
     lines = [f"line {number}" for number in range(2 * target.count)]
     source, sink = folder / "source", folder / "sink"
@@ -171,13 +217,15 @@ def _copy_files(folder: Path, target: Target, settings: dict[str, str]) -> Itera
         worker.add("sink", **{"connector.class": "FileStreamSink", "file": str(sink), "topics": target.topic})
 
     source.write_text("".join(f"{line}\n" for line in lines[: target.count]))
-    with _worker(folder, target, settings) as worker:
+    with _worker(folder, target, mode, settings) as worker:
         connectors(worker)
         wrote(worker, lines[: target.count])
     yield "FileStreamSource and FileStreamSink copy each line once"
     with source.open("a") as appended:
         appended.writelines(f"{line}\n" for line in lines[target.count :])
-    with _worker(folder, target, settings) as worker:
-        connectors(worker)
+    with _worker(folder, target, mode, settings) as worker:
+        if mode == "Standalone":
+            # A distributed worker finds its connectors in a topic.
+            connectors(worker)
         wrote(worker, lines)
     yield "a restarted worker continues at its offsets"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 import fairlead_kafka_records
 import msgspec
@@ -38,6 +38,7 @@ from fairlead_api.batch.header import (
 )
 from fairlead_api.batch.validation import CODEC_NAMES, check_readable
 from fairlead_api.batch.validation import decompress as decompress_body
+from fairlead_api.identifiers import ProducerEpoch, ProducerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.codecs import (
     KafkaCodec,
@@ -127,11 +128,31 @@ def is_costly(batch: Buffer) -> bool:
     return len(batch) > _CODEC_AT and bool(batch[_CODEC_AT] & _CODEC_MASK)
 
 
-def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes | bytearray:
+class KafkaProducer(NamedTuple):
+    """Producer of a client's batch."""
+
+    id: ProducerId
+    epoch: ProducerEpoch
+
+
+def transactional_producer(batch: Buffer) -> KafkaProducer | None:
+    """Return the producer of a client's batch that belongs to a transaction; None for every other batch.
+
+    The batch is not checked.
+    """
+    if len(batch) < KAFKA_HEADER_BYTES or not memoryview(batch)[_CODEC_AT] & _TRANSACTIONAL:
+        return None
+    header = KafkaHeader(*_HEADER.unpack_from(batch))
+    return KafkaProducer(ProducerId(header.producer_id), ProducerEpoch(header.producer_epoch))
+
+
+def from_kafka(
+    batch: Buffer, decompressed_bytes_max: int, now_us: int, producer_epoch: int | None = None
+) -> bytes | bytearray:
     """Return an unstamped Fairlead batch with the records of a Kafka batch.
 
-    `batch` is exactly one batch. Records without a timestamp get `now_us`. The transactional bit is kept. Raises
-    `BatchRefusal`.
+    `batch` is exactly one batch. Records without a timestamp get `now_us`. The transactional bit is kept.
+    `producer_epoch` replaces the epoch that the client states. Raises `BatchRefusal`.
     """
     view = memoryview(batch)
     kafka = _read_kafka_header(view)
@@ -139,12 +160,7 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
     records = view[KAFKA_HEADER_BYTES:]
     if codec:
         records = _decompressed(codec, records, decompressed_bytes_max)
-    if kafka.record_count < 1 or kafka.last_offset_delta != kafka.record_count - 1:
-        _refuse(
-            "INVALID_RECORD",
-            f"{kafka.record_count} records with a last offset delta of {kafka.last_offset_delta};"
-            " allowed: at least 1 record, and a delta of the record count minus 1",
-        )
+    _check_count(kafka)
     stored = _STORED_CODECS[codec]
     # The message of uncompressed records is written after the room for the header, so that it is copied only once.
     message_at = 0 if stored else HEADER_BYTES
@@ -175,7 +191,7 @@ def from_kafka(batch: Buffer, decompressed_bytes_max: int, now_us: int) -> bytes
             min_timestamp_us=times[0],
             max_timestamp_us=times[1],
             producer_id=kafka.producer_id,
-            producer_epoch=kafka.producer_epoch,
+            producer_epoch=kafka.producer_epoch if producer_epoch is None else producer_epoch,
             base_sequence=kafka.base_sequence,
             uncompressed_bytes=len(message),
             schema_id=0,
@@ -284,6 +300,15 @@ def _read_kafka_header(view: memoryview) -> KafkaHeader:
     if header.attributes & _APPEND_TIME:
         _refuse("INVALID_TIMESTAMP", "the attributes declare append times, which only brokers set")
     return header
+
+
+def _check_count(header: KafkaHeader) -> None:
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+        _refuse(
+            "INVALID_RECORD",
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta};"
+            " allowed: at least 1 record, and a delta of the record count minus 1",
+        )
 
 
 def _codec_of(header: KafkaHeader) -> KafkaCodec:

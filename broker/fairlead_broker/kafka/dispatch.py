@@ -31,6 +31,8 @@ from fairlead_broker.kafka.calls.produce import ProduceCalls
 from fairlead_broker.kafka.calls.producers import ProducerCalls
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.calls.sasl import SaslCalls
+from fairlead_broker.kafka.calls.transaction_sessions import TransactionSessions
+from fairlead_broker.kafka.calls.transactions import TransactionCalls
 from fairlead_broker.kafka.calls.versions import api_versions, unsupported_version
 from fairlead_broker.kafka.protocol.apis import APIS, ApiKey
 from fairlead_broker.kafka.protocol.errors import KafkaError
@@ -70,14 +72,16 @@ class Dispatch:
         self._throttling = Throttling(broker.quotas)
         self._metrics = RequestMetrics(broker.telemetry)
         changes = Changes(broker)
+        sessions = TransactionSessions(broker, changes.forwarded)
         self._execute: Mapping[ApiKey, Execute] = {
             ApiKey.API_VERSIONS: api_versions,
             **SaslCalls(broker, self._callers).calls(),
             **MetadataCalls(broker, changes).calls(),
-            **ProduceCalls(broker).calls(),
+            **ProduceCalls(broker, sessions).calls(),
             **FetchCalls(broker, new_id).calls(),
             **OffsetCalls(broker).calls(),
-            **ProducerCalls(broker).calls(),
+            **ProducerCalls(broker, sessions).calls(),
+            **TransactionCalls(broker, sessions).calls(),
             **CoordinatorCalls(broker).calls(),
             **GroupCalls(broker, changes, new_id).calls(),
             **ClassicCalls(broker, new_id).calls(),

@@ -39,8 +39,8 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
 
     epoch: ProducerEpoch
     batches: tuple[StoredBatch, ...]
-    """Newest batches, oldest first: at most `BATCHES_MAX`, with contiguous sequences. The tuple is empty after a
-    marker.
+    """Newest batches, oldest first: at most `BATCHES_MAX`, with contiguous sequences. After a marker, only the last
+    batch before the marker is left, which may have a lower epoch.
     """
     partition_time_us: int
     """Partition time of the last batch or marker, from which the age of the entry is counted."""
@@ -52,6 +52,11 @@ class ProducerEntry(msgspec.Struct, frozen=True, gc=False):
     @property
     def next_sequence(self) -> Sequence:
         """First sequence of the producer's next batch; 0 after a marker, since the next batch has a higher epoch."""
+        return FIRST if self.is_ended else self.continued_sequence
+
+    @property
+    def continued_sequence(self) -> Sequence:
+        """First sequence of the next batch of a Kafka client whose sequences continue after a marker."""
         if not self.batches:
             return FIRST
         return Sequence((self.batches[-1].last_sequence + 1) & SEQUENCE_MAX)

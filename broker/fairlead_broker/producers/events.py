@@ -28,6 +28,9 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     now: float
     """Monotonic time, in seconds, at which the batch arrived."""
     is_transactional: bool = False
+    session: ProducerEpoch | None = None
+    """First epoch of the session of a Kafka client whose sequences continue from one transaction to the next; None if
+    the sequences of each epoch begin at 0."""
 
 
 class KeyedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):

@@ -68,6 +68,8 @@ class _Front(msgspec.Struct, Generic[R], gc=False):
 
     epoch: ProducerEpoch
     next_sequence: Sequence
+    continued_sequence: Sequence
+    """Next sequence of a Kafka client whose sequences continue after a marker."""
     ordered: list[SequencedArrived[R]]
     is_transactional: bool
     is_ended: bool = False
@@ -122,6 +124,14 @@ class PartitionProducers(Generic[R]):
             entry = self._state.producer(producer_id)
             assert entry is not None, "a producer with an open transaction is remembered"
             yield producer_id, entry.epoch, first_offset
+
+    def open_epoch(self, producer_id: ProducerId) -> ProducerEpoch | None:
+        """Return the epoch of a producer's open transaction, or None if no transaction is open."""
+        if producer_id not in self._state.transactions:
+            return None
+        entry = self._state.producer(producer_id)
+        assert entry is not None, "a producer with an open transaction is remembered"
+        return entry.epoch
 
     def expected_sequence(self, producer_id: int, epoch: int) -> Sequence:
         """Return the sequence of a producer's next batch in an epoch, after all batches that are ordered."""
@@ -192,7 +202,10 @@ class PartitionProducers(Generic[R]):
         producer_id, epoch, first = batch.producer_id, batch.epoch, batch.first_sequence
         current = self._fronts.get(producer_id) or self._state.producer(producer_id)
         if current is None or epoch > current.epoch:
-            if first != FIRST or self._open_below(batch) is not None:
+            following = FIRST
+            if current is not None and batch.session is not None and current.epoch >= batch.session:
+                following = current.continued_sequence
+            if first != following or self._open_below(batch) is not None:
                 return None
             return self._open(batch) if batch.is_transactional else self._order(batch)
         if epoch < current.epoch or current.is_ended:
@@ -230,10 +243,12 @@ class PartitionProducers(Generic[R]):
         following = advanced(batch.last_sequence, 1)
         front = self._fronts.get(batch.producer_id)
         if front is not None and front.epoch == batch.epoch:
-            front.next_sequence = following
+            front.next_sequence = front.continued_sequence = following
             front.ordered.append(batch)
         else:
-            self._fronts[batch.producer_id] = _Front(batch.epoch, following, [batch], batch.is_transactional)
+            self._fronts[batch.producer_id] = _Front(
+                batch.epoch, following, following, [batch], batch.is_transactional
+            )
         self._ordered.append(batch)
         return Append(batch.request)
 
@@ -308,7 +323,8 @@ class PartitionProducers(Generic[R]):
                 effects.append(Look(producer_id))
                 waiting.insert(0, end)
                 break
-            self._fronts[producer_id] = _Front(end.epoch, FIRST, [], True, True)
+            continued = FIRST if entry is None else entry.continued_sequence
+            self._fronts[producer_id] = _Front(end.epoch, FIRST, continued, [], True, True)
             self._ordered.append(end)
             marker = Marker(producer_id, end.epoch, end.kind, first, end.decided_us)
             effects.append(AppendMarker(end.request, marker))

@@ -174,7 +174,8 @@ class ProducerState:
         if before is not None and before.epoch > epoch:
             return
         self._open.ended(producer_id, offset)
-        self._remember(producer_id, ProducerEntry(epoch, (), self._partition_time_us, True, True))
+        last = () if before is None else before.batches[-1:]
+        self._remember(producer_id, ProducerEntry(epoch, last, self._partition_time_us, True, True))
 
     def _remember(self, producer_id: ProducerId, entry: ProducerEntry) -> None:
         producers = self._producers

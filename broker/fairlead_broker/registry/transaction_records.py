@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from fairlead_api.identifiers import ProducerEpoch, TimestampUs, TopicId
-from fairlead_broker.registry.records import Entry, Positive, Record
+from fairlead_broker.registry.records import Count, Entry, Positive, Record
 
 
 class Outcome(StrEnum):
@@ -54,10 +54,49 @@ class UnfinishedCommit(Entry, frozen=True, kw_only=True):
     """Partitions without a confirmed marker, in ascending order."""
 
 
+class PendingOffset(Entry, frozen=True, kw_only=True):
+    """Offset of a group for one partition."""
+
+    topic: str
+    topic_id: TopicId
+    partition: Count
+    offset: Count
+    leader_epoch: int | None
+    metadata: str
+
+
+class PendingOffsets(Entry, frozen=True, kw_only=True):
+    """Offsets of a group that are stored if and only if the open transaction is committed."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {"offsets": PendingOffset}
+
+    group: str
+    member_id: str | None
+    """Member that read up to the offsets, or None for a program that is not a member."""
+    member_epoch: int
+    offsets: tuple[PendingOffset, ...]
+
+
+class KafkaSession(Entry, frozen=True, kw_only=True):
+    """Successive transactions that a client of Kafka's protocol began under one epoch of its producer."""
+
+    nested: ClassVar[Mapping[str, type[Entry]]] = {"offsets": PendingOffsets}
+
+    epoch: ProducerEpoch
+    """Epoch of the first transaction of the session, which an older client also states in all later transactions."""
+    offsets: PendingOffsets | None = None
+    """Offsets of the open transaction."""
+
+
 class TransactionRecord(Record, frozen=True, kw_only=True):
     """Value of `transactions/<producer id>`."""
 
-    nested: ClassVar[Mapping[str, type[Entry]]] = {"ended": EndedTransaction, "unfinished": UnfinishedCommit}
+    nested: ClassVar[Mapping[str, type[Entry]]] = {
+        "ended": EndedTransaction,
+        "unfinished": UnfinishedCommit,
+        "kafka": KafkaSession,
+    }
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"kafka"})
 
     name: str | None = None
     """Name of the producer, or None for a producer without a name."""
@@ -76,3 +115,6 @@ class TransactionRecord(Record, frozen=True, kw_only=True):
     """Principal that began the producer's first transaction, or None if it was not authenticated."""
     used_us: TimestampUs
     """Time of the last change by a client."""
+    kafka: KafkaSession | None = None
+    """Session of a client of Kafka's protocol, until the client is fenced or one of its transactions is aborted by
+    another cause."""

@@ -19,6 +19,7 @@ from fairlead_api.transaction_id import EPOCH_MAX
 from fairlead_broker.registry.transaction_records import (
     EndedTransaction,
     EndReason,
+    KafkaSession,
     Outcome,
     TransactionRecord,
     UnfinishedCommit,
@@ -28,6 +29,8 @@ PARTITIONS_MAX: Final = 1000
 """Maximum number of partitions in a transaction."""
 UNFINISHED_MAX: Final = 5
 """Maximum number of a producer's commits that partitions have not confirmed."""
+KAFKA_EPOCH_MAX: Final = 2**15 - 2
+"""Maximum epoch of a producer that uses Kafka's protocol, whose epochs have 16 bits; the last one is reserved there."""
 UNNAMED_KEPT_US: Final = 3600 * 1_000_000
 """Microseconds after its last use at which a producer without a name may be removed."""
 
@@ -47,6 +50,8 @@ class Begin:
     owner: str | None = None
     reason: EndReason = EndReason.FENCED
     """Reason why the open transaction is aborted: `FENCED` or `OPERATOR`."""
+    is_kafka: bool = False
+    """Whether the transaction begins the session of a client of Kafka's protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +137,10 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
             timeout_ms=request.timeout_ms,
             owner=request.owner,
             used_us=now_us,
+            kafka=KafkaSession(epoch=ProducerEpoch(0)) if request.is_kafka else None,
         )
     epoch = max(record.epoch, request.above or 0) + 1
-    if epoch > EPOCH_MAX:
+    if epoch > (KAFKA_EPOCH_MAX if request.is_kafka else EPOCH_MAX):
         return None
     ended = EndedTransaction(epoch=record.epoch, outcome=Outcome.ABORT, reason=request.reason, at_us=now_us)
     return msgspec.structs.replace(
@@ -144,6 +150,7 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
         ended=ended,
         named={},
         used_us=now_us,
+        kafka=KafkaSession(epoch=ProducerEpoch(epoch)) if request.is_kafka else None,
     )
 
 
@@ -198,7 +205,7 @@ def name_partition(
 def restored(record: TransactionRecord, epoch: ProducerEpoch, now_us: TimestampUs) -> TransactionRecord:
     """Return the record after an abort of a transaction that a restored store does not know (rule 7.3.2)."""
     ended = EndedTransaction(epoch=epoch, outcome=Outcome.ABORT, reason=EndReason.RESTORED, at_us=now_us)
-    return msgspec.structs.replace(record, epoch=ProducerEpoch(epoch + 1), ended=ended, named={})
+    return msgspec.structs.replace(record, epoch=ProducerEpoch(epoch + 1), ended=ended, named={}, kafka=None)
 
 
 def without_confirmed(record: TransactionRecord, confirmed: Confirmed) -> TransactionRecord | None:
@@ -250,6 +257,10 @@ def _decided(
     ended = EndedTransaction(
         epoch=request.epoch, outcome=request.outcome, reason=request.reason, at_us=now_us
     )
+    kafka = record.kafka
+    if kafka is not None:
+        # A client that does not know of the abort would otherwise add to the next transaction.
+        kafka = KafkaSession(epoch=kafka.epoch) if request.reason is EndReason.CLIENT else None
     changed = msgspec.structs.replace(
         record,
         epoch=ProducerEpoch(request.epoch + 1),
@@ -258,6 +269,7 @@ def _decided(
         unfinished=unfinished,
         metadata=metadata,
         used_us=now_us if request.reason is EndReason.CLIENT else record.used_us,
+        kafka=kafka,
     )
     return Write(changed, Decided(request.outcome, _after(request.epoch)))
 

@@ -6,39 +6,13 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka import Producer as KafkaProducer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from broker_kit import Calls
 from fairlead import Producer
-from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
-
-
-def read_to_end(bootstrap: str, topic: str, isolation: str) -> tuple[list[bytes | None], int]:
-    """Return the values of partition 0 up to its end, and the offset at which the reader found the end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "isolation.level": isolation,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    values: list[bytes | None] = []
-    try:
-        while True:
-            message = consumer.poll(SECONDS_MAX)
-            assert message is not None, f"no end within {SECONDS_MAX} s"
-            error = message.error()
-            if error is None:
-                values.append(message.value())
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                return values, int(message.offset() or 0)
-    finally:
-        consumer.close()
+from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced, read_to_end
 
 
 async def test_readers_of_committed_records_skip_aborted_transactions(start: StartBroker) -> None:

@@ -55,6 +55,35 @@ public final class FlinkProgram {
             throw new IllegalStateException(found.size() + " of " + wanted.size() + " records");
         }
         System.out.println("KafkaSource, bounded, each record once");
+
+        String exact = topic + "-exact";
+        StreamExecutionEnvironment once = StreamExecutionEnvironment.getExecutionEnvironment();
+        once.setParallelism(2);
+        once.enableCheckpointing(500);
+        once.fromData(wanted).sinkTo(KafkaSink.<String>builder()
+            .setBootstrapServers(bootstrap)
+            .setDeliveryGuarantee(DeliveryGuarantee.EXACTLY_ONCE)
+            .setTransactionalIdPrefix(group)
+            .setProperty("transaction.timeout.ms", "60000")
+            .setRecordSerializer(KafkaRecordSerializationSchema.<String>builder()
+                .setTopic(exact).setValueSerializationSchema(new SimpleStringSchema()).build())
+            .build());
+        once.execute();
+        StreamExecutionEnvironment again = StreamExecutionEnvironment.getExecutionEnvironment();
+        again.setParallelism(2);
+        KafkaSource<String> committed = KafkaSource.<String>builder()
+            .setBootstrapServers(bootstrap).setTopics(exact).setGroupId(group + "-exact")
+            .setProperty("isolation.level", "read_committed")
+            .setStartingOffsets(OffsetsInitializer.earliest()).setBounded(OffsetsInitializer.latest())
+            .setValueOnlyDeserializer(new SimpleStringSchema()).build();
+        List<String> kept = new ArrayList<>();
+        again.fromSource(committed, WatermarkStrategy.noWatermarks(), "exact", Types.STRING)
+            .executeAndCollect().forEachRemaining(kept::add);
+        Collections.sort(kept);
+        if (!kept.equals(wanted)) {
+            throw new IllegalStateException(kept.size() + " of " + wanted.size() + " committed records");
+        }
+        System.out.println("KafkaSink with EXACTLY_ONCE");
         System.exit(0);
     }
 }

@@ -53,3 +53,29 @@ def consumed(bootstrap: str, topic: str, count: int, offset: int = 0, **settings
     finally:
         consumer.close()
     return found
+
+
+def read_to_end(bootstrap: str, topic: str, isolation: str) -> tuple[list[bytes | None], int]:
+    """Return the values of partition 0 up to its end, and the offset at which the reader found the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values: list[bytes | None] = []
+    try:
+        while True:
+            message = consumer.poll(SECONDS_MAX)
+            assert message is not None, f"no end within {SECONDS_MAX} s"
+            error = message.error()
+            if error is None:
+                values.append(message.value())
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return values, int(message.offset() or 0)
+    finally:
+        consumer.close()

@@ -69,6 +69,7 @@ class Shell:
         epoch: int = 0,
         request: Request | None = None,
         transactional: bool = False,
+        session: int | None = None,
     ) -> Request:
         """Pass a batch to the machine."""
         request = request or Request(sequence, count)
@@ -83,6 +84,7 @@ class Shell:
                     last,
                     self.now,
                     transactional,
+                    None if session is None else ProducerEpoch(session),
                 )
             )
         )

@@ -123,12 +123,13 @@ def test_the_log_start_bounds_the_stable_offset() -> None:
 
 
 def test_a_marker_ends_the_epoch() -> None:
-    """A marker ends the epoch of its producer, even if the producer has no batches.
+    """A marker ends the epoch of its producer, even if the producer has no batches, and leaves the last batch.
 
     A marker with an older epoch changes nothing.
     """
     known = ProducerState()
     batch_of(known, 7, 4, 0)
+    batch = known.producers[7].batches[-1]  # type: ignore[index]
     marker_of(known, 7, 3, 1)
     still_open = 7 in known.transactions
     marker_of(known, 7, 4, 2)
@@ -138,7 +139,7 @@ def test_a_marker_ends_the_epoch() -> None:
     assert still_open
     assert len(known.transactions) == 0
     assert [(each.epoch, each.is_ended, each.batches, each.next_sequence) for each in entries if each] == [
-        (4, True, (), 0),
+        (4, True, (batch,), 0),
         (1, True, (), 0),
     ]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fairlead_api.batch.control_batches import Marker, MarkerKind
-from fairlead_api.identifiers import Offset
+from fairlead_api.identifiers import Offset, ProducerId
 from fairlead_broker.producers import (
     MixedTransaction,
     ProducerFenced,
     TooManyTransactions,
     TransactionUnfinished,
+    UnknownProducer,
     aborted_by,
     partition_producers,
 )
@@ -196,3 +199,49 @@ def test_open_transactions_and_waiting_ends_are_reported(shell: Shell) -> None:
     assert list(shell.machine.waiting_ends()) == [waiting]
     assert [shell.machine.expected_sequence(7, epoch) for epoch in (4, 5)] == [2, 0]
     assert shell.machine.expected_sequence(8, 0) == 0
+
+
+def test_the_sequences_of_a_kafka_session_continue_behind_a_marker(shell: Shell) -> None:
+    """A client that states one epoch for its transactions continues its sequences, and no batch is left out."""
+    session: dict[str, Any] = {"transactional": True, "session": 4}
+    shell.send(0, 3, epoch=4, **session)
+    shell.append()
+    shell.end_transaction(4)
+    ordered = shell.send(3, 2, epoch=5, **session)
+    shell.append()
+    shell.end_transaction(5)
+    shell.append()
+    ahead = shell.send(7, epoch=6, **session)
+    following = shell.send(5, 2, epoch=6, **session)
+    shell.append()
+
+    assert shell.answers[ordered] == (4, 5)
+    assert (shell.answers[following], shell.answers[ahead]) == ((7, 8), (9, 9))
+
+
+def test_the_sequences_of_a_new_kafka_session_begin_at_0(shell: Shell) -> None:
+    """The first batch of a later session, or in a partition that the session has not written to, has sequence 0."""
+    shell.send(0, 3, epoch=4, transactional=True)
+    shell.append()
+    shell.end_transaction(4)
+    shell.append()
+    later = shell.send(0, epoch=5, transactional=True, session=5)
+    other = shell.send(0, epoch=5, producer_id=8, transactional=True, session=4)
+    stale = shell.send(3, epoch=5, producer_id=9, transactional=True, session=4)
+    shell.append()
+    shell.wait(2)
+
+    assert (shell.answers[later], shell.answers[other]) == ((4, 4), (5, 5))
+    assert isinstance(shell.answers[stale], UnknownProducer)
+
+
+def test_the_epoch_of_an_open_transaction_is_known(shell: Shell) -> None:
+    """The epoch of a producer's transaction is known from its first batch to its marker."""
+    producer_id = ProducerId(7)
+    before = shell.machine.open_epoch(producer_id)
+    shell.store(0, **EPOCH)
+    during = shell.machine.open_epoch(producer_id)
+    shell.end_transaction(4)
+    shell.append()
+
+    assert (before, during, shell.machine.open_epoch(producer_id)) == (None, 4, None)

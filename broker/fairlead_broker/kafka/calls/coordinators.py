@@ -1,4 +1,4 @@
-"""FindCoordinator: the broker that coordinates a group."""
+"""FindCoordinator: the broker that coordinates a group or a transaction."""
 
 from __future__ import annotations
 
@@ -94,6 +94,6 @@ class CoordinatorCalls:
         """Return the Kafka address of a broker."""
         address = kafka_brokers(self._broker).get(broker)
         if address is None:
-            detail = f"broker {broker} coordinates the group and has no Kafka listener"
+            detail = f"broker {broker} is the coordinator and has no Kafka listener"
             return _Found(KafkaError.COORDINATOR_NOT_AVAILABLE, detail=detail)
         return _Found(KafkaError.NONE, broker, address.host, address.port)

@@ -68,7 +68,7 @@ class GroupOffsetCalls:
                 if view is None:
                     errors[key] = error
                     continue
-                entry = _entry(view, each)
+                entry = entry_of(view, each)
                 if isinstance(entry, KafkaError):
                     errors[key] = entry
                 else:
@@ -237,7 +237,7 @@ def _found(call: KafkaCall, finder: TopicFinder, topic: Any) -> tuple[TopicView 
         return None, refused.error
 
 
-def _entry(view: TopicView, wanted: Any) -> OffsetCommit | KafkaError:
+def entry_of(view: TopicView, wanted: Any) -> OffsetCommit | KafkaError:
     """Return the offset to commit, or the error of a partition that cannot be committed."""
     metadata = wanted.committed_metadata or ""
     if len(metadata.encode()) > METADATA_BYTES_MAX:

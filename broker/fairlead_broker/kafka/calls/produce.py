@@ -14,9 +14,15 @@ from typing import Any, Final
 from fairlead_api.access_needs import Operation
 from fairlead_api.batch.header import read_header
 from fairlead_api.configuration import TimestampType
-from fairlead_api.identifiers import Acks, BrokerId, PartitionIndex
+from fairlead_api.identifiers import Acks, BrokerId, PartitionIndex, ProducerEpoch, TopicId
 from fairlead_api.problems import ProblemError, SideEffect
-from fairlead_broker.kafka.batches import BatchRefusal, from_kafka, is_costly
+from fairlead_broker.kafka.batches import (
+    BatchRefusal,
+    KafkaProducer,
+    from_kafka,
+    is_costly,
+    transactional_producer,
+)
 from fairlead_broker.kafka.calls.call import CloseConnection, KafkaCall
 from fairlead_broker.kafka.calls.places import (
     NO_ID,
@@ -27,17 +33,28 @@ from fairlead_broker.kafka.calls.places import (
     node_endpoints,
 )
 from fairlead_broker.kafka.calls.replies import Reply
+from fairlead_broker.kafka.calls.transaction_sessions import StatedProducer, TransactionSessions
+from fairlead_broker.kafka.calls.transactions import transaction_error
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.kafka.protocol.messages import ProduceResponse
 from fairlead_broker.runtime import AppendResult, Broker, ProduceItem, TopicView
+from fairlead_broker.transactions.kafka_sessions import with_partitions
 
 BY_ID_SINCE: Final = 13
 """First version that names topics by id."""
+SECOND_VERSION_SINCE: Final = 12
+"""First version whose clients use the second version of Kafka's transactions, in which batches name partitions."""
 ENDPOINTS_SINCE: Final = 10
 """First version in which a refusal names the current leader."""
 SEQUENCES: Final = 2**31
 """Number of different sequence numbers; the last is followed by 0."""
+_PRODUCE_ERRORS: Final = {
+    KafkaError.COORDINATOR_NOT_AVAILABLE: KafkaError.NOT_LEADER_OR_FOLLOWER,
+    KafkaError.NOT_COORDINATOR: KafkaError.NOT_LEADER_OR_FOLLOWER,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS: KafkaError.REQUEST_TIMED_OUT,
+}
+"""Errors of transactions that producers do not expect, with errors that they retry."""
 _ACKS: Final = {-1: Acks.ALL, 1: Acks.LEADER, 0: Acks.NONE}
 
 
@@ -52,6 +69,10 @@ class _Part:
     result: AppendResult | None = None
     error: KafkaError = KafkaError.NONE
     detail: str | None = None
+    epoch: ProducerEpoch | None = None
+    """Epoch of the batch's transaction, which replaces the epoch that the client states."""
+    session: ProducerEpoch | None = None
+    """First epoch of the client's session if its sequences continue from one transaction to the next."""
 
     def refuse(self, error: KafkaError, detail: str | None = None) -> None:
         self.error = error
@@ -61,8 +82,9 @@ class _Part:
 class ProduceCalls:
     """Calls that append records."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, sessions: TransactionSessions) -> None:
         self._broker = broker
+        self._sessions = sessions
         self._decompressed_bytes_max = broker.settings.limits.decompressed_bytes_max
         self._seconds = broker.telemetry.metric("fairlead_kafka_translation_seconds").labels("in")
 
@@ -109,8 +131,10 @@ class ProduceCalls:
             for topic, each in topics:
                 self._find(call, finder, topic, each)
                 parts += [part for part in each if part.view is not None]
+            await self._join_transactions(call, parts, acks)
             for part in parts:
-                await self._translate(part)
+                if not part.error:
+                    await self._translate(part)
             parts = [part for part in parts if part.item is not None]
             if not parts:
                 return
@@ -160,6 +184,55 @@ class ProduceCalls:
         for part in parts:
             part.view = view
 
+    async def _join_transactions(self, call: KafkaCall, parts: list[_Part], acks: Acks) -> None:
+        """Find the transactions of transactional batches, or refuse the batches."""
+        by_producer: dict[KafkaProducer, list[_Part]] = {}
+        for part in parts:
+            producer = None if part.records is None else transactional_producer(part.records)
+            if producer is not None:
+                by_producer.setdefault(producer, []).append(part)
+        for producer, joined in by_producer.items():
+            name = call.request.transactional_id
+            if not name or acks is not Acks.ALL:
+                error = KafkaError.INVALID_TXN_STATE if not name else KafkaError.INVALID_REQUIRED_ACKS
+                for part in joined:
+                    part.refuse(error, "a batch of a transaction needs a transactional id and acks=all")
+                continue
+            is_second = call.version >= SECOND_VERSION_SINCE
+            stated = StatedProducer(name, producer.id, producer.epoch, is_second)
+            try:
+                await (self._name if is_second else self._find_open)(call, stated, joined)
+            except ProblemError as problem:
+                error = transaction_error(problem, knows_fenced=False)
+                for part in joined:
+                    part.refuse(_PRODUCE_ERRORS.get(error, error), problem.detail)
+
+    async def _name(self, call: KafkaCall, stated: StatedProducer, parts: list[_Part]) -> None:
+        """Add the partitions of batches to the transaction, unless the transaction is open in the partitions."""
+        added: dict[TopicId, list[int]] = {}
+        for part in parts:
+            assert part.view is not None, "the topic was found"
+            index = PartitionIndex(part.index)
+            replica = self._broker.replicas.find(part.view.topic_id, index)
+            if replica.open_epoch(stated.producer_id) != stated.epoch:
+                added.setdefault(part.view.topic_id, []).append(index)
+        if added:
+            await self._sessions.change(call, stated, lambda record: with_partitions(record, added))
+        else:
+            self._sessions.check(call, stated.name)
+
+    async def _find_open(self, call: KafkaCall, stated: StatedProducer, parts: list[_Part]) -> None:
+        """Set the epoch of the open transaction of a client that states one epoch for all its transactions.
+
+        The record is read for each request: a leader may not have heard yet that the previous transaction has ended.
+        """
+        record = await self._sessions.opened(call, stated)
+        for part in parts:
+            assert part.view is not None, "the topic was found"
+            if part.index not in record.named.get(part.view.topic_id, ()):
+                part.refuse(KafkaError.INVALID_TXN_STATE, "the partition is not in the transaction")
+            part.epoch, part.session = record.epoch, stated.epoch
+
     async def _translate(self, part: _Part) -> None:
         """Set the batch of a partition in the form that the runtime stores, or the refusal of the batch."""
         view = part.view
@@ -172,21 +245,20 @@ class ProduceCalls:
                     KafkaError.INVALID_RECORD.name, "the request has no batch for the partition"
                 )
             if is_costly(part.records):
-                batch = await self._broker.validation.submit(self._translated, part.records, now_us)
+                batch = await self._broker.validation.submit(
+                    self._translated, part.records, now_us, part.epoch
+                )
             else:
-                batch = self._translated(part.records, now_us)
-            if read_header(batch).is_transactional:
-                part.refuse(KafkaError.INVALID_TXN_STATE, "transactions are not supported")
-                return
-            part.item = ProduceItem(replica, memoryview(batch))
+                batch = self._translated(part.records, now_us, part.epoch)
+            part.item = ProduceItem(replica, memoryview(batch), session=part.session)
         except ProblemError as problem:
             _refuse(part, problem)
         except BatchRefusal as refusal:
             part.refuse(KafkaError[refusal.error], refusal.detail)
 
-    def _translated(self, records: Any, now_us: int) -> bytes | bytearray:
+    def _translated(self, records: Any, now_us: int, epoch: ProducerEpoch | None) -> bytes | bytearray:
         began = self._broker.clock.monotonic()
-        batch = from_kafka(records, self._decompressed_bytes_max, now_us)
+        batch = from_kafka(records, self._decompressed_bytes_max, now_us, epoch)
         self._seconds.observe(self._broker.clock.monotonic() - began)
         return batch
 

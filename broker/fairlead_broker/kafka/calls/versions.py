@@ -13,6 +13,12 @@ from fairlead_broker.kafka.protocol.messages import ApiVersionsResponse, Respons
 SOFTWARE_LENGTH_MAX: Final = 60
 """Maximum length of the name and the version of a client's software in metrics."""
 
+FEATURES_SINCE: Final = 3
+"""First version that states finalized features."""
+FEATURES: Final = {"transaction.version": 2}
+"""Level of each finalized feature. With version 2 of Kafka's transactions (KIP-890), clients that support it have an
+epoch for each transaction."""
+
 
 async def api_versions(call: KafkaCall) -> Reply:
     """Return the table of APIs, and remember the software of the client."""
@@ -34,5 +40,14 @@ def _table(version: int, error: KafkaError) -> Response:
         )
         for api in APIS.values()
     ]
-    response: Response = ApiVersionsResponse(version=version, error_code=error, api_keys=keys)
-    return response
+    response = ApiVersionsResponse(version=version, error_code=error, api_keys=keys)
+    if version >= FEATURES_SINCE:
+        response.finalized_features_epoch = 0
+        response.finalized_features = [
+            ApiVersionsResponse.FinalizedFeatureKey(
+                version=version, name=name, max_version_level=level, min_version_level=level
+            )
+            for name, level in FEATURES.items()
+        ]
+    answer: Response = response
+    return answer

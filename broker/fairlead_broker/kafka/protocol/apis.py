@@ -36,6 +36,10 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -74,7 +78,7 @@ class Api:
 
 
 _TABLE: Final = (
-    Api(ApiKey.PRODUCE, "Produce", 3, 13, "Batches of format 2. Transactional batches are refused."),
+    Api(ApiKey.PRODUCE, "Produce", 3, 13, "Batches of format 2."),
     Api(
         ApiKey.FETCH,
         "Fetch",
@@ -92,7 +96,13 @@ _TABLE: Final = (
         "Metadata of at most 256 bytes; a retention time in the request is ignored.",
     ),
     Api(ApiKey.OFFSET_FETCH, "OffsetFetch", 1, 10, ""),
-    Api(ApiKey.FIND_COORDINATOR, "FindCoordinator", 0, 6, "Coordinators of groups."),
+    Api(
+        ApiKey.FIND_COORDINATOR,
+        "FindCoordinator",
+        0,
+        6,
+        "Coordinators of groups. Every broker coordinates transactions, so a broker names itself.",
+    ),
     Api(ApiKey.JOIN_GROUP, "JoinGroup", 0, 9, "The classic protocol; subscriptions of at most 64 KiB."),
     Api(ApiKey.HEARTBEAT, "Heartbeat", 0, 4, ""),
     Api(ApiKey.LEAVE_GROUP, "LeaveGroup", 0, 5, ""),
@@ -102,8 +112,18 @@ _TABLE: Final = (
     Api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, ""),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, "The protocol of KIP-848."),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, ""),
-    Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "A transactional id is refused."),
-    Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "No finalized features."),
+    Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "Two-phase commit of version 6 is not supported."),
+    Api(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        "AddPartitionsToTxn",
+        0,
+        3,
+        "The later versions are used between Kafka's brokers.",
+    ),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, "One group for each transaction."),
+    Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, "Metadata of at most 256 bytes."),
+    Api(ApiKey.END_TXN, "EndTxn", 0, 5, "Version 5 states the epoch of the next transaction."),
+    Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "The only finalized feature is version 2 of transactions."),
     Api(
         ApiKey.SASL_HANDSHAKE,
         "SaslHandshake",

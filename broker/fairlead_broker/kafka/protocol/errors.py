@@ -59,8 +59,11 @@ class KafkaError(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -83,6 +86,7 @@ class KafkaError(IntEnum):
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
@@ -92,6 +96,7 @@ class KafkaError(IntEnum):
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
+    TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
 
 
@@ -104,6 +109,7 @@ class Family(Enum):
     """Administration of topics."""
     ADMIN = auto()
     """Administration of anything else."""
+    TRANSACTION = auto()
 
 
 _UNKNOWN: Final = KafkaError.UNKNOWN_SERVER_ERROR
@@ -226,6 +232,18 @@ FAMILY_ERRORS: Final[Mapping[Family, Mapping[str, KafkaError]]] = MappingProxyTy
             "conflict": KafkaError.POLICY_VIOLATION,
         },
         Family.ADMIN: {"shutting_down": KafkaError.REQUEST_TIMED_OUT},
+        Family.TRANSACTION: {
+            "coordination_unavailable": KafkaError.COORDINATOR_NOT_AVAILABLE,
+            "shutting_down": KafkaError.NOT_COORDINATOR,
+            "overloaded": KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            "throttled": KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            "forbidden": KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "unauthenticated": KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "producer_fenced": KafkaError.PRODUCER_FENCED,
+            "transaction_aborted": KafkaError.PRODUCER_FENCED,
+            "transaction_committed": KafkaError.PRODUCER_FENCED,
+            "transaction_not_found": KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        },
     }
 )
 

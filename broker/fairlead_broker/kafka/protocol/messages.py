@@ -83,10 +83,18 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ProduceRequest,
     ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
 )
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
@@ -105,6 +113,8 @@ from fairlead_broker.kafka.protocol.request_walk import (
 
 __all__ = [
     "MESSAGES",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnResponse",
     "AlterConfigsResponse",
     "AlterPartitionReassignmentsResponse",
     "ApiVersionsResponse",
@@ -123,6 +133,7 @@ __all__ = [
     "DescribeQuorumResponse",
     "DescribeTopicPartitionsResponse",
     "ElectLeadersResponse",
+    "EndTxnResponse",
     "FetchResponse",
     "FindCoordinatorResponse",
     "HeartbeatResponse",
@@ -143,6 +154,7 @@ __all__ = [
     "SaslAuthenticateResponse",
     "SaslHandshakeResponse",
     "SyncGroupResponse",
+    "TxnOffsetCommitResponse",
     "UndecodableError",
     "decode_request",
     "encode_response",
@@ -191,6 +203,10 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     ApiKey.INIT_PRODUCER_ID: (InitProducerIdRequest, InitProducerIdResponse),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    ApiKey.ADD_OFFSETS_TO_TXN: (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    ApiKey.TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
+    ApiKey.END_TXN: (EndTxnRequest, EndTxnResponse),
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
         AlterPartitionReassignmentsRequest,

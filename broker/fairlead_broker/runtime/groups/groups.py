@@ -223,6 +223,11 @@ class Groups:
         coordinated, asked = await self._asked(group, request, principal)
         await coordinated.decide(decision, asked.admit_all, len(request.offsets))
 
+    async def check_commit(self, group: str, request: CommitRequest, principal: str | None = None) -> None:
+        """Raise the problem with which `decide` would refuse offsets at this moment."""
+        _, asked = await self._asked(group, request, principal)
+        asked.admit_all()
+
     async def _asked(
         self, group: str, request: CommitRequest, principal: str | None
     ) -> tuple[CoordinatedGroup, OffsetsAsked]:

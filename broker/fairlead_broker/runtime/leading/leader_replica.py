@@ -185,6 +185,10 @@ class LeaderReplica:
         """Return producer id, epoch and first offset of each open transaction, in ascending order of offsets."""
         return self._order.open_transactions()
 
+    def open_epoch(self, producer_id: ProducerId) -> ProducerEpoch | None:
+        """Return the epoch of a producer's open transaction, or None if no transaction is open."""
+        return self._order.open_epoch(producer_id)
+
     @property
     def size_bytes(self) -> int:
         """Size of the log's files in bytes."""

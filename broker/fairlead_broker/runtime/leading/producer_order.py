@@ -94,6 +94,7 @@ class PendingAppend:
         "keyed",
         "nbytes",
         "next_offset",
+        "session",
         "slot",
         "state",
     )
@@ -107,6 +108,7 @@ class PendingAppend:
         acks: Acks,
         keyed: KeyedRequest | None = None,
         end: TransactionEnd | None = None,
+        session: ProducerEpoch | None = None,
     ) -> None:
         self.call = call
         self.slot = slot
@@ -118,6 +120,8 @@ class PendingAppend:
         """Idempotency key under which the batch is stored; None if the request has no key."""
         self.end = end
         """Decision whose marker is appended; None for a client's batch."""
+        self.session = session
+        """First epoch of the session of a Kafka client whose sequences continue from one transaction to the next."""
         self.is_ordered = keyed is not None or header.producer_id != NO_PRODUCER
         """Whether the partition must check for an earlier attempt before it appends the batch."""
         self.duplicate = False
@@ -315,6 +319,10 @@ class ProducerOrder:
         """Return producer id, epoch and first offset of each open transaction."""
         return self._machine.open_transactions()
 
+    def open_epoch(self, producer_id: ProducerId) -> ProducerEpoch | None:
+        """Return the epoch of a producer's open transaction, or None if no transaction is open."""
+        return self._machine.open_epoch(producer_id)
+
     def digest_of(self, key: bytes) -> bytes | None:
         """Return the digest of the request that used an idempotency key; None if the key was not used."""
         return self._machine.digest_of(key)
@@ -365,6 +373,7 @@ class ProducerOrder:
                     advanced(header.base_sequence, header.last_offset_delta),
                     now,
                     header.is_transactional,
+                    append.session,
                 )
             )
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Codec
 from fairlead_api.batch.validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
-from fairlead_api.identifiers import Acks
+from fairlead_api.identifiers import Acks, ProducerEpoch
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import refusals
@@ -35,6 +35,8 @@ class ProduceItem:
     batch: memoryview
     keyed: KeyedRequest | None = None
     """Idempotency key of the request that contained the batch; the batch's extension contains the same key."""
+    session: ProducerEpoch | None = None
+    """First epoch of the session of a Kafka client whose sequences continue from one transaction to the next."""
 
 
 class ByteBudget:
@@ -252,7 +254,7 @@ class Producing:
         if call.answers[slot] is not None:
             self._budget.give_back(header.total_bytes)
             return
-        append = PendingAppend(call, slot, item.batch, header, acks, item.keyed)
+        append = PendingAppend(call, slot, item.batch, header, acks, item.keyed, session=item.session)
         call.appends.append((partition.leadership, append))
         partition.enqueue(append)
 

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from fairlead_api.configuration import FEATURE_LEVEL_KEY
 from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, ProducerId, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
@@ -59,6 +60,19 @@ ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to create a name. An attempt fails only if another call changed the record of the name."""
 PAGE_MAX: Final = 100
 """Number of records that are examined at once."""
+
+
+A = TypeVar("A")
+
+
+def check_level(level: int) -> None:
+    """Raise `not_possible_now` if the cluster's feature level allows a release without transactions."""
+    if level < TRANSACTION_LEVEL:
+        raise ProblemError(
+            "not_possible_now",
+            f"transactions need feature level {TRANSACTION_LEVEL}, the cluster is at {level}; raise it"
+            f" with: fairlead cluster config -c {FEATURE_LEVEL_KEY}={TRANSACTION_LEVEL}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +223,13 @@ class Transactions:
             self._report(producer_id, seen[producer_id].changed or seen[producer_id].stored)
             self._measure(requests[producer_id], decided, began)
         return answers
+
+    async def change(self, producer_id: ProducerId, change: Change[A]) -> A:
+        """Apply a change function to the record of a producer, and return its answer for the written record.
+
+        Raises the problems of `DecisionWrites.change`.
+        """
+        return await self._writes.change(producer_id, change)
 
     async def name_partition(
         self, transaction: TransactionId, topic_id: TopicId, partition: PartitionIndex, authorize: Authorize

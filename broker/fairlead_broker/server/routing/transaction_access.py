@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fairlead_api.access_needs import Kind, Operation
-from fairlead_api.configuration import FEATURE_LEVEL_KEY
-from fairlead_api.problems import ProblemError
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import Broker
-from fairlead_broker.runtime.transactions.transactions import TRANSACTION_LEVEL
+from fairlead_broker.runtime.transactions import transactions
 
 
 def authorize(access: CallerAccess, record: TransactionRecord) -> None:
@@ -31,9 +29,4 @@ def is_seen(access: CallerAccess, record: TransactionRecord) -> bool:
 
 def check_level(broker: Broker) -> None:
     """Raise `not_possible_now` if the cluster's feature level allows a release without transactions."""
-    if broker.feature_level < TRANSACTION_LEVEL:
-        raise ProblemError(
-            "not_possible_now",
-            f"transactions need feature level {TRANSACTION_LEVEL}, the cluster is at {broker.feature_level}; raise it"
-            f" with: fairlead cluster config -c {FEATURE_LEVEL_KEY}={TRANSACTION_LEVEL}",
-        )
+    transactions.check_level(broker.feature_level)

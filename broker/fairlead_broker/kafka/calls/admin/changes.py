@@ -62,7 +62,7 @@ class Changes:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._forwarded = ForwardedCalls(
+        self.forwarded = ForwardedCalls(
             broker.peer_side,
             broker.controllership,
             lambda: broker.ready,
@@ -75,7 +75,7 @@ class Changes:
         Raises the problem with which the HTTP call would be refused.
         """
         route = _ROUTES[change.route]
-        await self._forwarded.wait_for_controller()
+        await self.forwarded.wait_for_controller()
         controller = self._broker.peer_side.controller_elsewhere()
         if controller is not None:
             call.access.check(route.access, dict(change.names))
@@ -84,7 +84,7 @@ class Changes:
             headers = [*audited_caller_headers(call.access, call.client.address), *change.headers]
             if body:
                 headers.append(("content-type", JSON))
-            heard = await self._forwarded.ask_controller(
+            heard = await self.forwarded.ask_controller(
                 route.name, controller, route.method, path, headers, body
             )
             if heard.status >= HTTPStatus.BAD_REQUEST:

@@ -1,0 +1,199 @@
+"""Transactions of Kafka's clients: commits, aborts, fencing, and offsets that are committed with records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from broker_kit import Calls
+from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced, read_to_end
+
+TIMEOUT_MS = 60_000
+
+
+def transactional(bootstrap: str, name: str, **settings: Any) -> Producer:
+    """Return a producer whose session has begun."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": name,
+            "transaction.timeout.ms": TIMEOUT_MS,
+            "linger.ms": 0,
+            **settings,
+        }
+    )
+    producer.init_transactions(SECONDS_MAX)
+    return producer
+
+
+def sent(producer: Producer, topic: str, values: Iterable[str]) -> None:
+    """Produce values to partition 0 of a topic and wait until they are acknowledged."""
+    for value in values:
+        producer.produce(topic, value.encode(), partition=0)
+    producer.flush(SECONDS_MAX)
+
+
+def committed_values(bootstrap: str, topic: str) -> list[str]:
+    """Return the committed values of partition 0."""
+    return [(value or b"").decode() for value in read_to_end(bootstrap, topic, "read_committed")[0]]
+
+
+async def test_transactions_of_one_session_are_committed_or_aborted(bootstrap: str) -> None:
+    """A client that keeps one epoch commits and aborts many transactions, each with several batches."""
+
+    def run() -> None:
+        producer = transactional(bootstrap, "loader")
+        for number in range(6):
+            producer.begin_transaction()
+            sent(producer, "orders", [f"{number}-a", f"{number}-b"])
+            sent(producer, "orders", [f"{number}-c"])
+            if number % 3 == 1:
+                producer.abort_transaction(SECONDS_MAX)
+            else:
+                producer.commit_transaction(SECONDS_MAX)
+
+    await asyncio.to_thread(run)
+
+    kept = [f"{number}-{part}" for number in (0, 2, 3, 5) for part in "abc"]
+    assert await asyncio.to_thread(committed_values, bootstrap, "orders") == kept
+
+
+async def test_a_new_session_fences_the_previous_one(bootstrap: str) -> None:
+    """A second producer with the same transactional id aborts the open transaction of the first, which then fails."""
+
+    def run() -> KafkaError:
+        first = transactional(bootstrap, "loader")
+        first.begin_transaction()
+        sent(first, "orders", ["lost"])
+        second = transactional(bootstrap, "loader")
+        second.begin_transaction()
+        sent(second, "orders", ["kept"])
+        second.commit_transaction(SECONDS_MAX)
+        with pytest.raises(KafkaException) as refused:
+            first.commit_transaction(SECONDS_MAX)
+        error: KafkaError = refused.value.args[0]
+        return error
+
+    error = await asyncio.to_thread(run)
+
+    assert error.fatal()
+    assert await asyncio.to_thread(committed_values, bootstrap, "orders") == ["kept"]
+
+
+async def test_a_transaction_that_its_timeout_aborted_is_not_committed(bootstrap: str) -> None:
+    """The commit of a client whose transaction was aborted by the broker fails, and its records stay invisible."""
+
+    def run() -> KafkaError:
+        producer = transactional(bootstrap, "slow", **{"transaction.timeout.ms": 1000})
+        producer.begin_transaction()
+        sent(producer, "orders", ["late"])
+        while not read_to_end(bootstrap, "orders", "read_committed")[1]:
+            pass
+        with pytest.raises(KafkaException) as refused:
+            producer.commit_transaction(SECONDS_MAX)
+        error: KafkaError = refused.value.args[0]
+        return error
+
+    error = await asyncio.to_thread(run)
+
+    assert error.fatal() or error.txn_requires_abort()
+    assert await asyncio.to_thread(committed_values, bootstrap, "orders") == []
+
+
+async def test_offsets_are_stored_only_with_the_records_of_their_transaction(bootstrap: str) -> None:
+    """A program that reads, processes and writes moves its group only by transactions that are committed."""
+    await asyncio.to_thread(produced, bootstrap, "in", [{"value": str(n).encode()} for n in range(20)])
+
+    def run() -> tuple[int, list[str]]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "copier",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        producer = transactional(bootstrap, "copier")
+        consumer.subscribe(["in"])
+        copied, attempts = 0, 0
+        try:
+            while copied < 20:
+                messages = consumer.consume(5, SECONDS_MAX)
+                producer.begin_transaction()
+                sent(producer, "out", [f"copy-{(each.value() or b'').decode()}" for each in messages])
+                positions = consumer.position(consumer.assignment())
+                producer.send_offsets_to_transaction(
+                    positions, consumer.consumer_group_metadata(), SECONDS_MAX
+                )
+                attempts += 1
+                if attempts % 2:
+                    producer.abort_transaction(SECONDS_MAX)
+                    for each in consumer.committed(consumer.assignment(), SECONDS_MAX):
+                        consumer.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
+                else:
+                    producer.commit_transaction(SECONDS_MAX)
+                    copied += len(messages)
+            [stored] = consumer.committed([TopicPartition("in", 0)], SECONDS_MAX)
+        finally:
+            consumer.close()
+        return stored.offset, committed_values(bootstrap, "out")
+
+    offset, values = await asyncio.to_thread(run)
+
+    assert (offset, values) == (20, [f"copy-{number}" for number in range(20)])
+
+
+async def test_a_member_that_left_cannot_commit_its_offsets(bootstrap: str) -> None:
+    """Offsets of a member that is no longer in the group are not stored, and neither are the records."""
+    await asyncio.to_thread(produced, bootstrap, "in", [{"value": b"v"}])
+
+    def run() -> KafkaError:
+        consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "copier", "auto.offset.reset": "earliest"}
+        )
+        producer = transactional(bootstrap, "copier")
+        consumer.subscribe(["in"])
+        assert consumer.poll(SECONDS_MAX) is not None
+        producer.begin_transaction()
+        sent(producer, "out", ["never"])
+        member, offsets = consumer.consumer_group_metadata(), [TopicPartition("in", 0, 1)]
+        producer.send_offsets_to_transaction(offsets, member, SECONDS_MAX)
+        consumer.close()
+        with pytest.raises(KafkaException) as refused:
+            producer.commit_transaction(SECONDS_MAX)
+        error: KafkaError = refused.value.args[0]
+        producer.abort_transaction(SECONDS_MAX)
+        producer.begin_transaction()
+        sent(producer, "out", ["later"])
+        producer.commit_transaction(SECONDS_MAX)
+        return error
+
+    error = await asyncio.to_thread(run)
+
+    assert error.txn_requires_abort()
+    assert await asyncio.to_thread(committed_values, bootstrap, "out") == ["later"]
+
+
+async def test_transactions_of_kafka_are_listed_over_http(start: StartBroker) -> None:
+    """The transactional id is the name of a producer, whose open transaction HTTP clients see."""
+    running = await start()
+
+    def run() -> Producer:
+        producer = transactional(kafka_address(running), "loader")
+        producer.begin_transaction()
+        sent(producer, "orders", ["open"])
+        return producer
+
+    producer = await asyncio.to_thread(run)
+    assert running.addresses.data is not None
+    async with Calls(running.addresses.data) as calls:
+        described = (await calls.call("GET", "/v1/transactions/loader")).json
+    await asyncio.to_thread(producer.abort_transaction, SECONDS_MAX)
+
+    assert described["state"] == "open"
+    assert [each["topic"] for each in described["open_at"]] == ["orders"]
