@@ -242,6 +242,13 @@ def transaction_kills(share: float) -> Outcome:
     return code == 0, report
 
 
+def hand_overs(share: float) -> Outcome:
+    """Hand a topic over between two clusters 100 times under load; brokers are killed in half of the rounds."""
+    arguments = ("--hand-overs", str(_count(100, share)), "--seed", str(_seed()))
+    code, report = _run("tests/chaos/hand_overs.py", *arguments)
+    return code == 0, report
+
+
 def many_topics(share: float) -> Outcome:
     """Kill and restart a broker with up to 5,000 topics while 8 clients delete topics and 2 clients create topics."""
     passed, reports = True, {}
@@ -360,6 +367,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "kills": kills,
     "batch-fuzz": batch_fuzz,
     "broker-kills": broker_kills,
+    "hand-overs": hand_overs,
     "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
