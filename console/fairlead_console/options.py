@@ -39,7 +39,7 @@ SessionKeyFile = Annotated[
     typer.Option(
         "--session-key-file",
         envvar="FAIRLEAD_CONSOLE_SESSION_KEY_FILE",
-        help="Secret that encrypts sessions; by default, sessions end with the console.",
+        help="Secret that encrypts sessions; by default, sessions end when the console stops.",
     ),
 ]
 OidcIssuerOption = Annotated[

@@ -175,8 +175,9 @@ OPERATION_ROUTES: Final = (
             QueryParameter(
                 name="mode",
                 kind=ParameterKind.CHOICE,
-                explanation="`stored`: the bytes of all batches; of a compacted topic, above every cleaned offset of a "
-                "replica. `latest`: the newest record of each key of a compacted topic, without deleted keys",
+                explanation="`stored`: the bytes of all batches; in a compacted topic, only of the batches above the "
+                "highest offset that any replica has cleaned. `latest`: the newest record of each key of a compacted topic, "
+                "without deleted keys",
                 default="stored",
                 choices=("stored", "latest"),
             ),

@@ -86,7 +86,9 @@ async def finish(
     response = HTMLResponse()
     flow = sessions.end_flow(request, response)
     if flow is None or not hmac.compare_digest(flow.state.encode(), state.encode()):
-        return await _form(request, "/", 403, "this browser has not begun this sign-in, or too long ago")
+        return await _form(
+            request, "/", 403, "this browser did not begin this sign-in, or began it too long ago"
+        )
     if error or not code:
         return await _form(
             request, flow.next, 403, f"{issuer.host}: {error_description or error or 'no code'}"

@@ -232,7 +232,7 @@ def take_back(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Give up the hand-over of mirrors, so that the source accepts records again.
+    """Cancel the hand-over of mirrors, so that the source accepts records again.
 
     Example: fairlead link take-back east --all
     """
