@@ -245,7 +245,7 @@ def transaction_kills(share: float) -> Outcome:
 def hand_overs(share: float) -> Outcome:
     """Hand a topic over between two clusters 100 times under load; brokers are killed in half of the rounds."""
     arguments = ("--hand-overs", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = _run("tests/chaos/hand_overs.py", *arguments)
+    code, report = _run("tests/faults/hand_overs.py", *arguments)
     return code == 0, report
 
 

@@ -1,4 +1,4 @@
-"""Hands topics over between two clusters under load, and kills brokers meanwhile; each record is stored once.
+"""Hands a topic over between two clusters under load, and kills brokers during hand-overs; each record is stored once.
 
 `python hand_overs.py --hand-overs 100 --seed 1` runs two clusters, each with a link to the other. Idempotent producers
 write numbered records, each with one request at a time; a producer repeats an unanswered or refused batch, in the other
@@ -27,9 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-sys.path.extend(
-    str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs", "faults")
-)
+sys.path.extend(str(Path(__file__).parents[1] / folder) for folder in ("plugins", "plugins/programs"))
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import PyreqwestError

@@ -13,7 +13,7 @@ HAND_OVERS = 4
 
 @pytest.mark.scenario
 async def test_hand_overs_with_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    """A topic that moves between two clusters, whose brokers are killed meanwhile, has each record once."""
+    """A topic that moves between two clusters, whose brokers are killed during hand-overs, has each record once."""
     report = await prove(tmp_path, HAND_OVERS, seed=1)
 
     assert report["problems"] == []
