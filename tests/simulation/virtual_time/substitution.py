@@ -23,7 +23,7 @@ from virtual_time.life import LIFE
 from virtual_time.loop import VirtualLoop
 from virtual_time.machine import VirtualClock
 from virtual_time.network import VirtualClientBuilder, VirtualNetwork, presence_connect
-from virtual_time.threads import InlineExecutor, pool_submit
+from virtual_time.threads import InlineExecutor, pool_start
 
 PAUSE_SECONDS = 0.15
 """Pause between two sends of a client, which limits the number of requests in a world."""
@@ -39,12 +39,12 @@ def substituted(
     """
     clock = VirtualClock(loop)
     builder = type("Builder", (VirtualClientBuilder,), {"network": network})
-    submit = pool_submit(chance, lambda: 0.2 if chance.random() < 0.002 else 0.0)
+    start = pool_start(chance, lambda: 0.2 if chance.random() < 0.002 else 0.0)
     places: list[tuple[Any, str, Any]] = [
         (pyreqwest.client, "ClientBuilder", builder),
         (chaos_cluster, "ClientBuilder", builder),
         (presence, "connect", presence_connect(network)),
-        (DiskPool, "submit", submit),
+        (DiskPool, "_start", start),
         (anyio.to_thread, "run_sync", _run_here),
         (sync_rounds, "ThreadPoolExecutor", InlineExecutor),
         (embedded, "ThreadPoolExecutor", InlineExecutor),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty
 from typing import Any
 
-from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.disk_pool import DiskPool, completed
 from virtual_time.life import LIFE
 
 
@@ -36,19 +35,14 @@ class InlineExecutor:
         """Do nothing."""
 
 
-def pool_submit(
-    chance: random.Random, slow_seconds: Callable[[], float]
-) -> Callable[..., asyncio.Future[Any]]:
-    """Return the replacement of `DiskPool.submit`, which runs the calls of a pool in order after a delay."""
+def pool_start(chance: random.Random, slow_seconds: Callable[[], float]) -> Callable[..., None]:
+    """Return the replacement of `DiskPool._start`, which runs the entries of a pool's queue in order after a delay."""
 
-    def submit(pool: DiskPool, call: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
+    def start(pool: DiskPool, entry: Sequence[Any]) -> None:
         life = LIFE.get()
-        future: asyncio.Future[Any] = pool._loop.create_future()
-        pool._unfinished += 1
-        pool._calls.put((call, arguments, future))
+        pool._calls.put(entry)
         delay = chance.expovariate(5_000) + slow_seconds()
         pool._loop.call_later(delay, make_next, pool, life)
-        return future
 
     def make_next(pool: DiskPool, life: Any) -> None:
         try:
@@ -57,11 +51,6 @@ def pool_submit(
             return
         if entry is None or (life is not None and life.dead):
             return
-        call, arguments, future = entry
-        try:
-            completion = (future, call(*arguments), None)
-        except BaseException as error:  # noqa: BLE001 - raised again where the future is awaited
-            completion = (future, None, error)
-        pool._complete(completion)
+        pool._complete([completed(*call) for call in entry])
 
-    return submit
+    return start

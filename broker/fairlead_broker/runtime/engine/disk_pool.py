@@ -2,8 +2,8 @@
 
 The runtime has two pools: one appends and reads, one syncs. A standard executor needs a lock, a condition and two
 futures for each call, and one wake-up of the loop for each completion; on the produce path, this overhead took a third
-of the loop's time. A call to this pool is one queue entry. Completions that accumulate while the loop is busy share one
-wake-up.
+of the loop's time. A call to this pool is one queue entry. Short calls of one iteration of the loop share an entry.
+Completions that accumulate while the loop is busy share one wake-up.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 Answer = TypeVar("Answer")
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
 _Completion = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+SHORT_CALLS_MAX: Final = 8
+"""Maximum number of short calls that share a thread; each of them waits until the others are done."""
 
 
 class DiskPool:
@@ -35,6 +38,7 @@ class DiskPool:
         "_idle",
         "_loop",
         "_name",
+        "_short",
         "_threads",
         "_threads_max",
         "_unfinished",
@@ -46,7 +50,10 @@ class DiskPool:
         self._name = name
         self._threads_max = threads_max
         self._threads: list[threading.Thread] = []
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._calls: SimpleQueue[Sequence[_Call] | None] = SimpleQueue()
+        """Queue of entries, each with the calls that one thread runs one after the other."""
+        self._short: list[_Call] = []
+        """Short calls of the current iteration of the loop."""
         self._completions: deque[_Completion] = deque()
         self._unfinished = 0
         self._waking = False
@@ -61,9 +68,22 @@ class DiskPool:
         """Start a call and return a future with its result. Cancelling the future does not stop the call."""
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._unfinished += 1
-        if len(self._threads) < min(self._unfinished, self._threads_max):
-            self._start_thread()
-        self._calls.put((call, arguments, future))
+        self._start([(call, arguments, future)])
+        return future
+
+    def submit_short(self, call: Callable[..., Answer], *arguments: Any) -> asyncio.Future[Answer]:
+        """Start a call that is expected to take less time than the wake-up of a thread; return a future like `submit`.
+
+        Up to `SHORT_CALLS_MAX` short calls of one iteration of the loop run in one thread, and their futures are done
+        in the same iteration. Separate threads would compete for the interpreter, which delays the last call.
+        """
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._unfinished += 1
+        if not self._short:
+            self._loop.call_soon(self._start_short)
+        self._short.append((call, arguments, future))
+        if len(self._short) == SHORT_CALLS_MAX:
+            self._start_short()
         return future
 
     async def run(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
@@ -82,11 +102,11 @@ class DiskPool:
 
     def drop_queued(self) -> None:
         """Cancel the calls that have not started."""
+        self._start_short()
         with suppress(Empty):
             while True:
-                entry = self._calls.get_nowait()
-                if entry is not None:
-                    entry[2].cancel()
+                for _, _, future in self._calls.get_nowait() or ():
+                    future.cancel()
                     self._unfinished -= 1
         if not self._unfinished:
             self._notify_idle()
@@ -100,11 +120,22 @@ class DiskPool:
 
     def close(self) -> None:
         """Finish the queued calls and wait for the threads to end. The call blocks."""
+        self._start_short()
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
             thread.join()
         self._threads.clear()
+
+    def _start(self, entry: Sequence[_Call]) -> None:
+        if len(self._threads) < min(self._unfinished, self._threads_max):
+            self._start_thread()
+        self._calls.put(entry)
+
+    def _start_short(self) -> None:
+        if self._short:
+            entry, self._short = self._short, []
+            self._start(entry)
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work, name=f"{self._name}-{len(self._threads)}")
@@ -113,20 +144,14 @@ class DiskPool:
 
     def _work(self) -> None:
         while (entry := self._calls.get()) is not None:
-            call, arguments, future = entry
-            try:
-                completion: _Completion = (future, call(*arguments), None)
-            except BaseException as error:  # noqa: BLE001 - raised again where the future is awaited
-                completion = (future, None, error)
-            del entry, call, arguments, future
-            self._complete(completion)
-            del completion
+            self._complete([completed(*call) for call in entry])
+            del entry
 
-    def _complete(self, completion: _Completion) -> None:
-        # The order matters: the completion is appended before the flag is read. The loop clears the flag before it
+    def _complete(self, completions: Sequence[_Completion]) -> None:
+        # The order matters: the completions are appended before the flag is read. The loop clears the flag before it
         # empties the queue. Each completion is either delivered by the running pass over the queue, or finds the flag
         # clear and wakes the loop again.
-        self._completions.append(completion)
+        self._completions.extend(completions)
         if not self._waking:
             self._waking = True
             self._loop.call_soon_threadsafe(self._deliver)
@@ -150,3 +175,13 @@ class DiskPool:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def completed(
+    call: Callable[..., Any], arguments: tuple[Any, ...], future: asyncio.Future[Any]
+) -> _Completion:
+    """Run a call and return its future with its result or its exception."""
+    try:
+        return future, call(*arguments), None
+    except BaseException as error:  # noqa: BLE001 - raised again where the future is awaited
+        return future, None, error

@@ -53,6 +53,9 @@ from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.requests import TransactionEnd
 from fairlead_broker.runtime.topic_views import limits_of
 
+SHORT_APPEND_BYTES_MAX = 1 << 14
+"""Maximum number of bytes in a group whose append is a short call of the disk pool. The markers of a transaction's
+partitions are then appended together, so that a reader gets the records of the transaction in one fetch."""
 SYNCED_ALONE_BYTES_MAX = 1 << 16
 """Maximum number of bytes in a group that is synced in the same call to the disk pool as its append, if no sync is
 running: a lone producer waits for one thread instead of two. Larger groups are synced by the rounds, so that the next
@@ -312,7 +315,9 @@ class LeaderReplica:
         alone = self._counts_synced and nbytes <= SYNCED_ALONE_BYTES_MAX and rounds.claim()
         self._is_appending = True
         try:
-            synced = await self._shared.pool.submit(self._append_on_disk, stamped, alone)
+            is_short = not alone and nbytes <= SHORT_APPEND_BYTES_MAX
+            submit = self._shared.pool.submit_short if is_short else self._shared.pool.submit
+            synced = await submit(self._append_on_disk, stamped, alone)
         except LogError as error:
             self._append_failed(group, nbytes, error)
         except Exception:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.disk_pool import SHORT_CALLS_MAX, DiskPool
 
 
 @pytest.fixture
@@ -97,3 +97,46 @@ async def test_idle_waits_for_calls_whose_wait_was_cancelled(pool: DiskPool) -> 
 
     assert waited
     assert len(done) <= 2
+
+
+async def test_short_calls_of_one_iteration_share_a_thread_and_end_together(pool: DiskPool) -> None:
+    """Short calls run in order in one thread, and the task that waits for the first of them finds all of them done."""
+    ran: list[tuple[int, str]] = []
+
+    def call(number: int) -> int:
+        ran.append((number, threading.current_thread().name))
+        return 6 // number
+
+    futures = [pool.submit_short(call, number) for number in (1, 0, 3)]
+    await futures[0]
+
+    assert [future.done() for future in futures] == [True] * 3
+    assert (futures[0].result(), futures[2].result()) == (6, 2)
+    assert isinstance(futures[1].exception(), ZeroDivisionError)
+    assert [number for number, _ in ran] == [1, 0, 3]
+    assert len({name for _, name in ran}) == 1
+
+
+async def test_many_short_calls_use_several_threads(pool: DiskPool) -> None:
+    """A thread runs a limited number of short calls, so that a slow call does not delay all others."""
+    both = threading.Barrier(2)
+    at_ends = {0, SHORT_CALLS_MAX}
+    futures = [
+        pool.submit_short(both.wait if number in at_ends else int, *([10] if number in at_ends else []))
+        for number in range(2 * SHORT_CALLS_MAX)
+    ]
+
+    assert sorted(await asyncio.gather(*(futures[number] for number in at_ends))) == [0, 1]
+
+
+async def test_drops_short_calls_that_have_not_started(pool: DiskPool) -> None:
+    """A short call is cancelled like any other queued call, and the pool is idle afterwards."""
+    may_end = threading.Event()
+    running = [pool.submit(may_end.wait, 10) for _ in range(2)]
+    short = pool.submit_short(int)
+    pool.drop_queued()
+    may_end.set()
+    await asyncio.gather(*running, return_exceptions=True)
+    await pool.idle()
+
+    assert short.cancelled()
