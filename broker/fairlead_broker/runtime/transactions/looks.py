@@ -125,18 +125,15 @@ class TransactionLooks:
         return len(self._watched)
 
     def age_seconds(
-        self, partition: TransactionalPartition, producer_id: ProducerId, first_offset: Offset
+        self,
+        partition: TransactionalPartition,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        first_offset: Offset,
     ) -> float:
         """Return the seconds since this leader first saw an open transaction."""
-        now = self._clock.monotonic()
-        for each, watched in self._watched.items():
-            if (each.partition, each.producer_id, each.first_offset) == (
-                partition,
-                producer_id,
-                first_offset,
-            ):
-                return now - watched.since
-        return 0.0
+        watched = self._watched.get(_Open(partition, producer_id, epoch, first_offset))
+        return 0.0 if watched is None else self._clock.monotonic() - watched.since
 
     def opened(self, producers: Iterable[ProducerId]) -> set[ProducerId]:
         """Return the given producers that have an open transaction in a partition led by this broker."""

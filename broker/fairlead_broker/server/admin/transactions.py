@@ -271,7 +271,7 @@ class TransactionCalls:
                     PartitionTransaction(
                         transaction=str(TransactionId(producer_id, epoch)),
                         first_offset=first_offset,
-                        age_seconds=round(looks.age_seconds(replica, producer_id, first_offset), 3),
+                        age_seconds=round(looks.age_seconds(replica, producer_id, epoch, first_offset), 3),
                         timeout_ms=timeouts.get(producer_id),
                     )
                     for producer_id, epoch, first_offset in opened
