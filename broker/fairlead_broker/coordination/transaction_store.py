@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision
 from fairlead_broker.coordination.protocol import Coordination
@@ -38,6 +38,22 @@ class Standing:
     record: TransactionRecord | None
     revision: Revision
     """Mod revision of the record, or 0 if the producer has no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Record that replaces a stored record."""
+
+    standing: Standing
+    """Record to replace, as it was read."""
+    record: TransactionRecord
+    value: bytes
+    """Encoded record."""
+
+    @classmethod
+    def encoded(cls, standing: Standing, record: TransactionRecord) -> Self:
+        """Return the replacement of a stored record, and encode the new record."""
+        return cls(standing, record, encode(record))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +89,7 @@ class TransactionStore:
         return dict(zip(producers, map(_standing, result.reads), strict=True))
 
     async def write(
-        self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
+        self, changes: Mapping[ProducerId, Replacement]
     ) -> tuple[bool, dict[ProducerId, Standing]]:
         """Replace records if none of them has changed since it was read. If any record has changed, nothing is written.
 
@@ -84,17 +100,15 @@ class TransactionStore:
         result = await self._coordination.transact(compares, puts, gets)
         if not result.succeeded:
             return False, dict(zip(changes, map(_standing, result.reads), strict=True))
-        return True, {each: Standing(record, result.revision) for each, (_, record) in changes.items()}
+        return True, {each: Standing(change.record, result.revision) for each, change in changes.items()}
 
-    def replacement(
-        self, changes: Mapping[ProducerId, tuple[Standing, TransactionRecord]]
-    ) -> tuple[list[Compare], list[Operation]]:
+    def replacement(self, changes: Mapping[ProducerId, Replacement]) -> tuple[list[Compare], list[Operation]]:
         """Return the compares and the puts that replace records if none of them has changed since it was read."""
         key = self._keys.transaction
         compares: list[Compare] = [
-            unchanged_since(key(each), read.revision) for each, (read, _) in changes.items()
+            unchanged_since(key(each), change.standing.revision) for each, change in changes.items()
         ]
-        return compares, [Put(key(each), encode(record)) for each, (_, record) in changes.items()]
+        return compares, [Put(key(each), change.value) for each, change in changes.items()]
 
     async def find_name(self, name: str) -> NamedProducer | None:
         """Return the producer with a name, or None."""

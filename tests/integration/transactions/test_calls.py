@@ -17,6 +17,7 @@ from fairlead_broker.coordination import bootstrap
 from fairlead_broker.runtime.lifecycle import cluster_entry
 
 BEGIN = "/v1/transactions"
+JOINT = f"{BEGIN}:commit"
 RECORDS = "/v1/topics/orders/records"
 PARTITION = "/v1/topics/orders/partitions/0"
 LINES = {"content-type": "application/x-ndjson"}
@@ -92,6 +93,11 @@ async def test_a_repeat_with_a_sequence_is_recognised(api: Calls) -> None:
     assert await committed(api, 1) == ["lost"]
 
 
+def joint(*transactions: str) -> dict[str, Any]:
+    """Return the body of a joint commit."""
+    return {"transactions": [{"transaction": each} for each in transactions]}
+
+
 def bad_bodies(known: str, ended: str) -> list[tuple[str, str, object, dict[str, str], str]]:
     """Return bad calls: method, path, body, headers, and the code of the refusal. `known` is open, `ended` is not."""
     commit = f"{BEGIN}/{known}:commit"
@@ -123,6 +129,15 @@ def bad_bodies(known: str, ended: str) -> list[tuple[str, str, object, dict[str,
         ("POST", commit, {"offsets": {"group": "", **OFFSETS}}, {}, "invalid_group_name"),
         ("POST", commit, {"offsets": member}, {}, "member_not_found"),
         ("POST", commit, {"offsets": {"group": "g", "offsets": far}}, {}, "offset_out_of_range"),
+        ("POST", JOINT, {"transactions": []}, {}, "malformed_request"),
+        ("POST", JOINT, joint(*(f"{number}.0" for number in range(101))), {}, "malformed_request"),
+        ("POST", JOINT, joint(known, known), {}, "malformed_request"),
+        ("POST", JOINT, joint("17"), {}, "malformed_request"),
+        ("POST", JOINT, joint(known, "999.0"), {}, "transaction_not_found"),
+        ("POST", JOINT, joint(known, ended), {}, "transaction_aborted"),
+        ("POST", JOINT, joint(known) | {"offsets": {"group": "", **OFFSETS}}, {}, "invalid_group_name"),
+        ("POST", JOINT, joint(known) | {"offsets": member}, {}, "member_not_found"),
+        ("POST", JOINT, joint(known) | {"offsets": {"group": "g", "offsets": far}}, {}, "offset_out_of_range"),
         ("POST", RECORDS, ROW, {"fairlead-transaction": "17"}, "malformed_request"),
         ("POST", RECORDS, ROW, {"fairlead-transaction": known, "idempotency-key": "k"}, "malformed_request"),
         ("POST", RECORDS, ROW, {"fairlead-transaction": known, "fairlead-base-sequence": "0"}, "malformed_request"),

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from fairlead_api.identifiers import ProducerId, Revision, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
-from fairlead_broker.coordination.transaction_store import Standing
+from fairlead_broker.coordination.transaction_store import Replacement, Standing
 from fairlead_broker.registry.group_records import OffsetEntry
-from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime.groups.queued_commits import QueuedCommit
 from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 
@@ -23,9 +22,9 @@ from fairlead_broker.runtime.transactions.joint_decisions import JointDecision
 class JointWrite:
     """Commits of transactions that are not decided yet, and their offsets."""
 
-    changes: list[
-        tuple[QueuedCommit, JointDecision, dict[ProducerId, tuple[Standing, TransactionRecord]]]
-    ] = field(default_factory=list)
+    changes: list[tuple[QueuedCommit, JointDecision, dict[ProducerId, Replacement]]] = field(
+        default_factory=list
+    )
     """Commits with their decisions, and for each producer the record that was read and the record to write."""
     entries: dict[tuple[TopicId, int], OffsetEntry | None] = field(default_factory=dict)
 
@@ -63,13 +62,13 @@ class JointWrite:
         return [commit for commit, _, _ in self.changes]
 
     @property
-    def records(self) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
-        """Records that were read, and the records to write."""
+    def records(self) -> dict[ProducerId, Replacement]:
+        """Records to write."""
         return {producer_id: each for _, _, records in self.changes for producer_id, each in records.items()}
 
     def written(self, revision: Revision) -> None:
         """Answer the commits of a successful write."""
         for commit, decision, records in self.changes:
-            for producer_id, (_, record) in records.items():
-                decision.written(producer_id, Standing(record, revision))
+            for producer_id, replacement in records.items():
+                decision.written(producer_id, Standing(replacement.record, revision))
             commit.settle()

@@ -17,8 +17,13 @@ from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
-from fairlead_broker.coordination.transaction_store import READ_MAX, Standing, TransactionStore
-from fairlead_broker.registry.records import RecordUnreadable, encode
+from fairlead_broker.coordination.transaction_store import (
+    READ_MAX,
+    Replacement,
+    Standing,
+    TransactionStore,
+)
+from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.transactions.meters import TransactionMeters
@@ -154,7 +159,7 @@ class DecisionWrites:
             if not changes:
                 return
             written, standings = await self._store.write(
-                {each: (self._cache[each], record) for each, (record, _) in changes.items()}
+                {each: replacement for each, (replacement, _) in changes.items()}
             )
         except UnknownOutcome as error:
             await self._wait_or_fail(left, error, SideEffect.MAYBE)
@@ -180,21 +185,20 @@ class DecisionWrites:
             self.noted(producer_id, standing)
             left[producer_id].is_fresh = True
 
-    def _changes(
-        self, left: dict[ProducerId, _Pending[Any]]
-    ) -> dict[ProducerId, tuple[TransactionRecord, Any]]:
+    def _changes(self, left: dict[ProducerId, _Pending[Any]]) -> dict[ProducerId, tuple[Replacement, Any]]:
         """Return the records to write with their answers, and answer changes that need no write."""
-        changes: dict[ProducerId, tuple[TransactionRecord, Any]] = {}
+        changes: dict[ProducerId, tuple[Replacement, Any]] = {}
         now_us = self._clock.now_us()
         for producer_id, pending in left.items():
+            standing = self._cache[producer_id]
             try:
-                record, answer = pending.change(self._cache[producer_id].record, now_us)
+                record, answer = pending.change(standing.record, now_us)
             except ProblemError as problem:
                 if pending.is_fresh:
                     pending.fail(problem)
                 continue
             if record is not None:
-                changes[producer_id] = (record, answer)
+                changes[producer_id] = (Replacement.encoded(standing, record), answer)
             elif pending.is_fresh:
                 pending.succeed(answer)
         return changes
@@ -222,13 +226,13 @@ class DecisionWrites:
 
 
 def _fitting(
-    changes: dict[ProducerId, tuple[TransactionRecord, Any]],
-) -> dict[ProducerId, tuple[TransactionRecord, Any]]:
+    changes: dict[ProducerId, tuple[Replacement, Any]],
+) -> dict[ProducerId, tuple[Replacement, Any]]:
     """Return the first changes whose records fit in one write; the other changes are attempted again."""
-    fitting: dict[ProducerId, tuple[TransactionRecord, Any]] = {}
+    fitting: dict[ProducerId, tuple[Replacement, Any]] = {}
     nbytes = 0
     for producer_id, change in changes.items():
-        nbytes += len(encode(change[0]))
+        nbytes += len(change[0].value)
         if fitting and nbytes > WRITE_BYTES_MAX:
             break
         fitting[producer_id] = change

@@ -14,9 +14,8 @@ from fairlead_api.identifiers import ProducerId
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
-from fairlead_broker.coordination.transaction_store import Standing, TransactionStore
+from fairlead_broker.coordination.transaction_store import Replacement, Standing, TransactionStore
 from fairlead_broker.registry.records import RecordUnreadable
-from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime.transactions.decision_writes import (
     RETRY_SECONDS,
     SECONDS_MAX,
@@ -90,13 +89,13 @@ class JointCommits:
 
     def _changed(
         self, changes: Mapping[ProducerId, Change[A]], standings: Mapping[ProducerId, Standing]
-    ) -> tuple[dict[ProducerId, A], dict[ProducerId, tuple[Standing, TransactionRecord]]]:
+    ) -> tuple[dict[ProducerId, A], dict[ProducerId, Replacement]]:
         """Return the answers, and the records to write. Raises the refusal of a change."""
         now_us = self._clock.now_us()
         answers: dict[ProducerId, A] = {}
-        replaced: dict[ProducerId, tuple[Standing, TransactionRecord]] = {}
+        replaced: dict[ProducerId, Replacement] = {}
         for producer_id, change in changes.items():
             record, answers[producer_id] = change(standings[producer_id].record, now_us)
             if record is not None:
-                replaced[producer_id] = (standings[producer_id], record)
+                replaced[producer_id] = Replacement.encoded(standings[producer_id], record)
         return answers, replaced

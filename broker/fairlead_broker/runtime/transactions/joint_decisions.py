@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from fairlead_api.identifiers import ProducerId, TimestampUs
-from fairlead_broker.coordination.transaction_store import Standing
+from fairlead_broker.coordination.transaction_store import Replacement, Standing
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.transactions.decisions import Decided
 
@@ -32,7 +32,7 @@ class JointDecision:
 
     def records(
         self, standings: Mapping[ProducerId, Standing], now_us: TimestampUs
-    ) -> dict[ProducerId, tuple[Standing, TransactionRecord]]:
+    ) -> dict[ProducerId, Replacement]:
         """Return each stored record with its record to write, except for transactions that are already committed.
 
         Raises the first refusal.
@@ -42,5 +42,5 @@ class JointDecision:
             standing = standings[producer_id]
             record, self.answers[producer_id] = change(standing.record, now_us)
             if record is not None:
-                replaced[producer_id] = (standing, record)
+                replaced[producer_id] = Replacement.encoded(standing, record)
         return replaced

@@ -18,7 +18,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.coordination import protocol
 from fairlead_broker.coordination.embedded import EmbeddedCoordination
 from fairlead_broker.coordination.protocol import CoordinationUnavailable, UnknownOutcome
-from fairlead_broker.coordination.transaction_store import ABSENT, Standing, TransactionStore
+from fairlead_broker.coordination.transaction_store import ABSENT, Replacement, Standing, TransactionStore
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.store_writes import Compare, Operation, Put, TransactionResult
@@ -28,7 +28,7 @@ from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
 from fairlead_broker.runtime.transactions.meters import TransactionMeters
 from fairlead_broker.runtime.transactions.transactions import Transactions
 from fairlead_broker.telemetry import Telemetry
-from fairlead_broker.transactions.decisions import Begin, Decide, Decided, Write, begin, decide
+from fairlead_broker.transactions.decisions import Begin, Decide, Decided, NotFound, Write, begin, decide
 from log_kit import SteppingClock
 
 KEYS = Keys("test")
@@ -44,6 +44,8 @@ class FaultyStore:
         self.writes = 0
         self.before_write: Awaitable[object] | None = None
         """Change by another broker that precedes the next write."""
+        self.before_read: Awaitable[object] | None = None
+        """Change that precedes the next read."""
 
     async def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation] = ()
@@ -53,6 +55,9 @@ class FaultyStore:
         self.writes += is_write
         if is_write and self.before_write is not None:
             before, self.before_write = self.before_write, None
+            await before
+        if not is_write and self.before_read is not None:
+            before, self.before_read = self.before_read, None
             await before
         fault = self.faults.pop(0) if self.faults and is_write else ""
         if fault == "away":
@@ -179,12 +184,36 @@ async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
     await scene.end(Outcome.ABORT, epoch=9)
     record = begin(standing.record, Begin(60_000), TimestampUs(2))
     assert record is not None
-    await scene.other.write({PRODUCER: (standing, record)})
+    await scene.other.write({PRODUCER: Replacement.encoded(standing, record)})
     late = await scene.end(Outcome.COMMIT)
     current = await scene.end(Outcome.COMMIT, epoch=1)
 
     assert late.current_epoch == 1  # type: ignore[attr-defined]
     assert current.next == 2  # type: ignore[attr-defined]
+
+
+async def test_a_record_that_is_noted_during_a_read_is_not_overwritten(scene: Scene) -> None:
+    """A decision compares the record on which it is based, not a newer record that another task has read."""
+    other = ProducerId(8)
+    standing = await scene.create()
+    await scene.create(other)
+    for producer_id in (PRODUCER, other):
+        await scene.end(Outcome.ABORT, epoch=9, producer_id=producer_id)
+    record = begin(standing.record, Begin(60_000), TimestampUs(2))
+    assert record is not None
+
+    async def overtake() -> None:
+        _, written = await scene.other.write({PRODUCER: Replacement.encoded(standing, record)})
+        scene.writes.noted(PRODUCER, written[PRODUCER])
+
+    scene.faulty.before_read = overtake()
+    late, unknown = await asyncio.gather(
+        scene.end(Outcome.COMMIT), scene.end(Outcome.COMMIT, epoch=9, producer_id=other)
+    )
+
+    assert late.current_epoch == 1  # type: ignore[attr-defined]
+    assert isinstance(unknown, NotFound)
+    assert (await scene.stored()).epoch == 1
 
 
 @pytest.mark.parametrize("faults", [["lost"], ["applied"], ["away"], ["lost", "applied", "away"]])
@@ -225,7 +254,8 @@ async def test_a_joint_commit_with_a_refused_transaction_writes_nothing(scene: S
     standings = {each: await scene.create(each) for each in (ProducerId(1), ProducerId(2))}
     record = begin(standings[ProducerId(2)].record, Begin(60_000), TimestampUs(2))
     assert record is not None
-    scene.faulty.before_write = scene.other.write({ProducerId(2): (standings[ProducerId(2)], record)})
+    overtaking = Replacement.encoded(standings[ProducerId(2)], record)
+    scene.faulty.before_write = scene.other.write({ProducerId(2): overtaking})
     with pytest.raises(ProblemError) as caught:
         await scene.commit_together(list(standings))
 
