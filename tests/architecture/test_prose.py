@@ -60,7 +60,7 @@ def test_texts_of_tests_are_data(prose: Any) -> None:
 
 
 def test_markdown_is_read_outside_code(prose: Any) -> None:
-    """Markdown is read without fences and code spans, and a sentence over two lines is found at its paragraph."""
+    """The check skips code in Markdown, and reports a match on two lines at the first line of its paragraph."""
     text = (
         "# Page\n\n```sh\necho nobody\n```\n\nThe value `nobody` stays. It is told\nto the one\nthat asks.\n"
     )

@@ -101,7 +101,7 @@ def swap_two_in_one_answer(events: list[Event], rng: random.Random) -> list[Even
 
 
 def give_records_backwards(events: list[Event], rng: random.Random) -> list[Event] | None:
-    """Reverse the order of one answer's records, without changing the sequence of offsets."""
+    """Reverse the order of one answer's records; each record keeps its offset, so the offsets descend."""
     ats = polls_of(events, READER, 2)
     if not ats:
         return None

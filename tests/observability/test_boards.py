@@ -47,7 +47,7 @@ def test_names_and_queries_are_the_known_ones() -> None:
 
 
 def test_a_board_that_differs_lacks_or_should_not_exist_is_mended(tmp_path: Path) -> None:
-    """The committed boards equal the boards that the code writes."""
+    """The writer rewrites a changed board, restores a missing board, and deletes a board that the code lacks."""
     command = [sys.executable, str(BOARDS_WRITER), "--into", str(tmp_path)]
     subprocess.run(command, check=True)
     first = {path.name: path.read_text() for path in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""Source and sink of a real Spark on enforcing brokers with TLS (rules C2, C7)."""
+"""Spark's source and sink against brokers that use TLS and enforce access rules (rules C2, C7)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Slice:
     """Adjacent elements of an array of the body, without brackets."""
 
     array: int
-    """Number of the array among the arrays of the frame."""
+    """Index of the array among the divided arrays of the body, in the order of the body."""
     start: int
     stop: int
 

@@ -176,8 +176,8 @@ OPERATION_ROUTES: Final = (
                 name="mode",
                 kind=ParameterKind.CHOICE,
                 explanation="`stored`: the bytes of all batches; in a compacted topic, only of the batches above the "
-                "highest offset that any replica has cleaned. `latest`: the newest record of each key of a compacted topic, "
-                "without deleted keys",
+                "highest offset that any replica has cleaned. `latest`: the newest record of each key of a compacted "
+                "topic, without deleted keys",
                 default="stored",
                 choices=("stored", "latest"),
             ),

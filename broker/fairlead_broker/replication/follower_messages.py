@@ -90,7 +90,7 @@ class FetchOutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class CopyDue:
-    """The leader's log lacks tombstones beyond the end of the follower's log, so the log must be copied again."""
+    """The leader has removed tombstones that the follower has not fetched: the follower copies the whole log again."""
 
     leader_log_start: Offset
 

@@ -102,7 +102,7 @@ class Configs:
 
     @property
     def transactional_id_expiration_us(self) -> int:
-        """Time without use, in microseconds, after which the name of a producer with transactions is forgotten."""
+        """Idle time, in microseconds, after which a transactional id is forgotten."""
         return int(self.of_cluster()[TRANSACTIONAL_ID_EXPIRATION].value) * 1000
 
     @property

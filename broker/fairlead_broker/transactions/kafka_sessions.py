@@ -1,4 +1,4 @@
-"""Transactions of clients of Kafka's protocol, in terms of the producer's record.
+"""Transactions of Kafka clients, expressed as changes to the producer's transaction record.
 
 In the first version of Kafka's transactions a client states one epoch for all transactions of a session. In the second
 version (KIP-890) each transaction has its own epoch, as in the record. Each function gets the record as it was read and

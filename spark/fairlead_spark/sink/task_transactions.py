@@ -48,7 +48,7 @@ _kept: dict[tuple[int, WriteOptions, str], list[_Kept]] = {}
 
 @contextmanager
 def transactional_producer(options: WriteOptions, query: Query | None) -> Iterator[Producer]:
-    """Yield a producer with transactions, whose transaction must be handed over before the block ends.
+    """Yield a transactional producer; the block must hand over its transaction to the driver before the block ends.
 
     After an error in the block, the producer is closed. `query`: None for a batch write, whose producer is closed at
     the end of the block.

@@ -50,7 +50,7 @@ class Box:
         return self.state / "log"
 
     def pid(self) -> int | None:
-        """Return the process id, on the machine, of the box's process 1, or None when the box is not running."""
+        """Return the host's process id of the box's process 1, or None when the box is not running."""
         known = self._record()
         if known is None or known["identity"] != identity(known["pid"]):
             return None

@@ -415,7 +415,7 @@ class Broker(Frame):
         self._hide_directories()
 
     def doubt_logs(self) -> None:
-        """Let the next start lose unsynced bytes: after a failed sync, the kernel marks their pages as clean."""
+        """Make the next start lose unsynced bytes: after a failed sync, the kernel marks their pages as clean."""
         for log in self.disk.logs.values():
             log.doubtful = log.synced if log.doubtful is None else min(log.synced, log.doubtful)
 

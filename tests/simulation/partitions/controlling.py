@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.5
 MOVE_SECONDS = 1.0
-"""Seconds between two moves of a leadership."""
+"""Seconds between two leadership moves."""
 
 
 class Controlling:

@@ -13,7 +13,7 @@ sequences = st.integers(0, SEQUENCE_MAX)
 
 @given(sequences, st.integers(1, 2**31 - 1))
 def test_a_batch_has_the_records_between_its_sequences(first: int, count: int) -> None:
-    """First and last sequence give the number of records, even across the wrap."""
+    """The first and last sequence determine the number of records, even across the wraparound."""
     assert record_count(first, advanced(first, count - 1)) == count
 
 

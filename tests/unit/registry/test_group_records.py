@@ -71,7 +71,7 @@ def test_a_record_comes_back_as_it_was_written(record: Record) -> None:
 
 
 def test_an_offset_keeps_what_a_later_release_has_added_to_it() -> None:
-    """A commit keeps fields that a later release has added to other offsets of the same record."""
+    """A commit keeps fields that a later release has added to offsets of other partitions in the same record."""
     written = b'{"v":1,"entries":[{"partition":1,"offset":5,"committed_us":3,"later":true}]}'
 
     record = decode("k", written, OffsetsRecord)

@@ -43,7 +43,7 @@ class TestJoin:
     """Joining the ISR (rule 4.5)."""
 
     def test_a_replica_with_everything_joins(self) -> None:
-        """A replica with every record joins with a write guarded by the revisions of record and registration."""
+        """A replica with every record joins; the write checks the revisions of partition record and registration."""
         write = only_write(without_third().fetch(THIRD, 10))
 
         assert write.revision == FIRST_REVISION

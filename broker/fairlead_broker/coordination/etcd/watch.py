@@ -228,7 +228,7 @@ class EtcdWatch:
         if response.compact_revision:
             if response.compact_revision > self._next:
                 raise Compacted(Revision(response.compact_revision))
-            # Only the revision before the next revision is compacted, and its events were already delivered.
+            # The events of the compacted revisions were already delivered.
             self._oldest = Revision(response.compact_revision)
         return response.cancel_reason or "etcd cancelled it"
 

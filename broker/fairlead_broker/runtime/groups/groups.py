@@ -1,4 +1,4 @@
-"""Consumer groups of one broker: calls of `server`, answered by the groups that this broker coordinates.
+"""Consumer groups of one broker: answer the calls from `server` for the groups that this broker coordinates.
 
 `Groups` finds or becomes the coordinator, owns the coordinated groups, and drops them when the broker's
 incarnation ends. The functions at the end convert requests to events and replies to answers. The package

@@ -43,7 +43,7 @@ class EpochRaises:
             await self._write({key: wanted[key] for key in keys[start : start + PARTITIONS_MAX]})
 
     async def write_until_changed(self, key: TopicIdPartition) -> None:
-        """Raise the epoch of a partition by one, until the mirror shows another epoch or another leader."""
+        """Write the next epoch of a partition, and retry until the mirror shows another epoch or another leader."""
         standing = self._mirror.metadata.partitions(key.topic_id).get(key.partition)
         if standing is None:
             return

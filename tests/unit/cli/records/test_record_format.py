@@ -64,7 +64,7 @@ def test_a_line_is_taken_apart_at_the_text_between(
 
 @pytest.mark.parametrize("template", ["%k", "%k%v", "%v %v", "%o %v", "text"])
 def test_a_format_that_cannot_give_records_is_refused(template: str) -> None:
-    """For reading lines, a format without a value, with a repeated verb, or with adjacent verbs is refused."""
+    """When lines are read, a format without a value, with a repeated verb, or with adjacent verbs is refused."""
     with pytest.raises(FormatError):
         parser(template)
 

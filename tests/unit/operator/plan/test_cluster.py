@@ -228,7 +228,7 @@ def test_disks_of_etcd_grow_like_those_of_brokers(size: str) -> None:
 
 
 def test_an_external_address_lasts_while_its_load_balancer_is_recreated() -> None:
-    """A broker advertises its load balancer's address while the load balancer is recreated, without a restart."""
+    """A broker keeps its load balancer's address, and does not restart, while the load balancer is recreated."""
     listener = {"type": "loadbalancer", "perBroker": True}
     of, internal = cluster(2, listeners={"data": listener}), cluster(2)
     told = (claim(0, announced_address="broker-0:9520"), claim(1))
