@@ -238,7 +238,7 @@ def transaction_kills(share: float) -> Outcome:
     Each order must have exactly one result in each of two topics.
     """
     arguments = ("--kills", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = _run("tests/chaos/transaction_kills.py", *arguments)
+    code, report = _run("tests/chaos/transactions/transaction_kills.py", *arguments)
     return code == 0, report
 
 

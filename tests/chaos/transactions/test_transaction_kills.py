@@ -10,6 +10,7 @@ from transaction_kills import prove
 
 FAULTS = (
     "commits_written_but_not_answered", "workers_killed", "zombies_with_a_successor", "drains", "partitions_moved",
+    "topics_deleted_inside",
 )  # fmt: skip
 DELAY_SECONDS_MAX = 5.0
 """Maximum delay of a late call, which is longer than the timeout of a transaction in `make prove`."""

@@ -1,16 +1,17 @@
 """Kills, pauses and drains while two programs read orders and write results in transactions; each result counts once.
 
-`python transaction_kills.py --kills 100 --seed 1` runs three brokers, an etcd and two workers. Each round has one
-fault: the coordinator of the group is killed after etcd has written a commit whose answer is held back, or as soon as a
-commit is written; a leader or a worker is killed; a worker is paused for two of its timeouts, and then continues beside
-its successor; a broker is drained, restarted, paused or cut off; partitions move; answers to clients are lost. Beside
-the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to 90 seconds late. A round
-ends when further results are committed.
+`python transaction_kills.py --kills 100 --seed 1` runs three brokers, three members of etcd and two workers. Each round
+has one fault: the coordinator of the group is killed after etcd has written a commit whose answer is held back, or as
+soon as a commit is written; a leader or a worker is killed; a worker is paused for two of its timeouts, and then
+continues beside its successor; a broker is drained, restarted, paused or cut off, or its disk is slow; the leader of
+etcd is killed; partitions move; a topic is deleted while a transaction is open in it; answers to clients are lost.
+Beside the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to 90 seconds late. A
+round ends when further results are committed.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
 topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
-orders, the transactions with late calls are whole and as answered, and no transaction is open. The program prints a
-JSON report, and exits with 1 if any of these conditions is violated.
+orders, the transactions with late calls and with deleted topics are whole and as answered, and no transaction is open.
+The program prints a JSON report, and exits with 1 if any of these conditions is violated.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import product
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 sys.path.extend(
-    str(Path(__file__).parents[1] / folder)
-    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd")
+    str(Path(__file__).parents[2] / folder)
+    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd", "chaos")
 )
 
 import structlog
@@ -42,7 +44,9 @@ from pyreqwest.client import Client, ClientBuilder
 
 import delayed_calls
 from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, call, chaos_cluster, http_client, pause
+from committed_reads import Places, ends, read
 from delayed_calls import DelayedCalls
+from deleted_topics import KEPT_TOPIC, DeletedTopics
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import FairleadError
 from links import AnswerTrouble
@@ -66,13 +70,13 @@ PAUSED_SECONDS_MAX: Final = 1.5 * LEASE_SECONDS
 """Maximum time for which a broker is paused or cut off; longer than its lease."""
 OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
 """Maximum time for which a transaction is open after the last fault."""
+SLOW_DISK: Final = (sys.executable, str(Path(__file__).with_name("slow_disk.py")), "0.3")
+"""Program that starts a broker with a slow disk."""
+ETCD_MEMBERS: Final = 3
 TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"
 """Prefix of the keys of transaction records in etcd."""
-KEPT: Final = Path(__file__).parents[2] / "build" / "transaction-kills"
+KEPT: Final = Path(__file__).parents[3] / "build" / "transaction-kills"
 """Folder of the processes' data, which stays after a failure."""
-
-Places: TypeAlias = dict[tuple[str, int], list[bytes]]
-"""Values of each partition, in the order of their offsets."""
 
 
 class Storm:
@@ -82,6 +86,7 @@ class Storm:
         self.cluster = cluster
         self.rng = rng
         self.delayed = DelayedCalls(cluster, rng, delay_seconds_max)
+        self.deleted = DeletedTopics(cluster)
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.seen: Places = {}
@@ -104,6 +109,9 @@ class Storm:
             "brokers_paused": (4, self.pause_broker),
             "brokers_cut_off": (4, self.cut_off),
             "partitions_moved": (4, self.move),
+            "disks_slowed": (3, self.slow_disk),
+            "etcd_leaders_killed": (4, self.kill_etcd_leader),
+            "topics_deleted_inside": (4, self.deleted.delete),
         }
 
     @property
@@ -261,6 +269,24 @@ class Storm:
             # A move that still runs is replaced.
             await admin.reassign(topic, partition, replicas)
 
+    async def slow_disk(self) -> None:
+        """Restart a broker with a slow disk until further results are committed."""
+        node = self.rng.choice(self.cluster.nodes)
+        for prefix in (SLOW_DISK, ()):
+            await self.cluster.stop(node)
+            node.process.prefix = prefix
+            await self.cluster.start(node)
+            await self.progress(self.results + RESULTS_A_ROUND)
+
+    async def kill_etcd_leader(self) -> None:
+        """Kill the leader of etcd, and start it again when results are committed under another leader."""
+        assert self.cluster.etcd is not None, "the cluster has an etcd"
+        leader = await self.cluster.etcd.leader()
+        leader.kill()
+        await self.progress(self.results + RESULTS_A_ROUND)
+        leader.start()
+        await self.cluster.etcd.wait_until_ready()
+
     async def _kill(self, node: Node) -> None:
         await self.cluster.kill(node)
         self.counts["broker_kills"] += 1
@@ -313,11 +339,12 @@ async def _commits(client: Client, url: str) -> dict[str, int]:
 @asynccontextmanager
 async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> AsyncIterator[Storm]:
     """Run a cluster with topics, orders and workers."""
-    async with chaos_cluster(folder) as cluster:
+    async with chaos_cluster(folder, etcd_members=ETCD_MEMBERS) as cluster:
         async with Admin(cluster.urls) as admin:
             for topic in (ORDERS, *RESULTS):
                 config = {"min.insync.replicas": 2}
                 await admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+            await admin.create_topic(KEPT_TOPIC, partitions=1, replication_factor=3)
             for topic in delayed_calls.TOPICS:
                 await admin.create_topic(topic, partitions=delayed_calls.PARTITIONS, replication_factor=2)
         this = Storm(cluster, rng, delay_seconds_max)
@@ -350,8 +377,9 @@ async def judge(this: Storm) -> dict[str, Any]:
         await ends(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
     )
     delayed = await read(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
-    orders = await read(this.cluster, [ORDERS])
-    results = await read(this.cluster, RESULTS)
+    orders = await read(this.cluster, [ORDERS], PARTITIONS)
+    results = await read(this.cluster, RESULTS, PARTITIONS)
+    kept = await read(this.cluster, [KEPT_TOPIC], 1)
     async with Admin(this.cluster.urls) as admin:
         offsets = {each.partition: each.offset for each in (await admin.group_offsets(GROUP)).values()}
     counted = {
@@ -375,6 +403,8 @@ async def judge(this: Storm) -> dict[str, Any]:
         ],
         "transactions_open": transactions_open,
         "transactions_with_late_calls": len(this.delayed.answers),
+        "deletions": this.deleted.counts(),
+        "deletions_unlike_answers": this.deleted.wrong(kept[KEPT_TOPIC, 0]),
         **this.delayed.wrong(delayed),
         "history_anomalies": checked.anomalies if checked.verdict != "valid" else {},
         "history_undecided": checked.undecided,
@@ -383,39 +413,16 @@ async def judge(this: Storm) -> dict[str, Any]:
     }
 
 
-async def ends(cluster: ChaosCluster, topics: tuple[str, ...], partitions: int) -> dict[str, int]:
-    """Return the end of each partition for readers of committed records."""
-    places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
-    async with Consumer(cluster.urls, isolation="read_committed") as consumer:
-        await consumer.assign(places)
-        return {
-            f"{place.topic}-{place.partition}": end for place, end in (await consumer.end_offsets()).items()
-        }
-
-
-async def read(
-    cluster: ChaosCluster, topics: tuple[str, ...] | list[str], partitions: int = PARTITIONS
-) -> Places:
-    """Return all committed records of some topics."""
-    found: Places = {(topic, number): [] for topic in topics for number in range(partitions)}
-    async with Consumer(cluster.urls, isolation="read_committed") as consumer:
-        await consumer.assign([TopicPartition(*place) for place in found])
-        async for batch in consumer.batches(until=await consumer.end_offsets()):
-            found[batch.topic, batch.partition] += [value or b"" for value in batch.values]
-    return found
-
-
 async def open_transactions(cluster: ChaosCluster) -> list[str]:
     """Return the partitions in which a transaction is still open after its timeout."""
     deadline = time.monotonic() + OPEN_SECONDS
     async with http_client() as client:
         while True:
             opened = []
-            places = [(topic, number) for topic in RESULTS for number in range(PARTITIONS)]
-            places += [
-                (topic, number)
-                for topic in delayed_calls.TOPICS
-                for number in range(delayed_calls.PARTITIONS)
+            places = [
+                (KEPT_TOPIC, 0),
+                *product(RESULTS, range(PARTITIONS)),
+                *product(delayed_calls.TOPICS, range(delayed_calls.PARTITIONS)),
             ]
             for topic, number in places:
                 path = f"/v1/topics/{topic}/partitions/{number}/transactions"
@@ -430,7 +437,7 @@ async def open_transactions(cluster: ChaosCluster) -> list[str]:
 WRONG: Final = (
     "orders_missing", "results_missing", "results_twice", "results_without_order", "partitions_seen_otherwise",
     "partitions_with_wrong_offsets", "transactions_open", "delayed_torn", "delayed_twice", "delayed_answered_both",
-    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided",
+    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided", "deletions_unlike_answers",
 )  # fmt: skip
 
 
