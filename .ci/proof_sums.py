@@ -13,11 +13,11 @@ from typing import Any, Final
 from proof_record import commit
 
 LEFT_OUT: Final = ("seed", "kills_wanted", "inputs_wanted", "kills_a_second", "inputs_a_second", "folder")
-"""Entries of a report that describe one run only."""
+"""Entries of a report that describe a single run, which the sum leaves out."""
 EQUAL: Final = ("clusters", "memory_bytes_bound")
 """Entries with the same number in every run."""
 LARGEST: Final = ("memory_bytes_first", "memory_bytes_most")
-"""Entries of which the sum has the largest number."""
+"""Entries of which the sum contains the largest number of all reports."""
 
 Series = dict[str, Any]
 """Requested and reached count, the sum of all reports, and the reports."""

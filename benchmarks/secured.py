@@ -50,7 +50,7 @@ COMPARISONS = (
         (None, None),
     ),
 )
-"""Comparisons: name, the two ways, and the targets for producing and consuming."""
+"""Comparisons: name, the two setups that are compared, and the target ratios for producing and consuming."""
 HANDSHAKE_SECONDS = 5.0
 HANDSHAKES_AT_ONCE = 8
 HANDSHAKES_PER_SECOND = 500
@@ -60,7 +60,7 @@ PeerT = TypeVar("PeerT", bound=PeerProcess)
 Rates: TypeAlias = tuple[float, float]
 """Records per second when producing and when consuming."""
 Figures: TypeAlias = dict[str, list[Rates]]
-"""Rates of each way, round by round."""
+"""Rates of each setup, round by round."""
 
 
 class Scene:

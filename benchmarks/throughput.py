@@ -56,7 +56,7 @@ class Bench:
         self._value_bytes = value_bytes
         self._topics = 0
         self.environment: dict[str, str] = {}
-        """Additional variables of the SDK, such as the file of a token."""
+        """Additional environment variables of the process that uses the SDK, such as the path of a token file."""
 
     def alone(self, peer: PeerProcess) -> None:
         """Reserve the machine for `peer`: pause the other peer, and wait until dirty pages are written back."""

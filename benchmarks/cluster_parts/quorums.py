@@ -34,7 +34,7 @@ DELAY_SECONDS = 0.1
 RATE = 200
 """Records per second while acknowledgements are measured."""
 MORE_SECONDS_MAX = 0.1
-"""Target: maximum difference between the median failover times of the two modes."""
+"""Target: maximum difference in seconds between the median failover times of the two replication modes."""
 KAFKA_PERCENTILES = re.compile(r"(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
 
 Latencies = tuple[float, float]

@@ -23,7 +23,7 @@ from fairlead_console.settings import ConsoleSettings
 
 REQUEST_TIMEOUT: Final = "10s"
 RETRY_TIMEOUT: Final = "5s"
-"""Timeouts are short, because a person waits for the page."""
+"""Request timeout and retry timeout of the console's clients, short because a person waits for the page."""
 IDLE_SECONDS: Final = 300.0
 """Time since the last request of an identity after which the console forgets the identity."""
 IDENTITIES_MAX: Final = 100

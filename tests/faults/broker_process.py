@@ -16,8 +16,7 @@ from waiting import pause_blocking
 from warm_programs import FAIRLEAD, WarmProcess, start
 
 BYTECODE: Final = Path(__file__).parents[2] / "build" / "bytecode"
-"""Time limit of a start. The first start on a machine compiles the modules and takes three times as long as later
-starts."""
+"""Folder of bytecode that is kept between runs, because compiling all modules takes most of a first start."""
 
 
 @dataclass(slots=True)

@@ -139,7 +139,7 @@ class Report:
     hand_overs: int = 0
     kills: dict[str, int] = field(default_factory=lambda: {"source": 0, "target": 0, "both": 0})
     stops: list[float] = field(default_factory=list)
-    """Longest seconds without an acknowledgement in a partition, of each round without a kill."""
+    """Longest time in seconds without an acknowledgement in any partition, for each round without a kill."""
     stops_with_kills: list[float] = field(default_factory=list)
     records: int = 0
     acknowledged: int = 0

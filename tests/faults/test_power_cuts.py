@@ -12,7 +12,7 @@ from power_cuts import run
 
 CYCLES = 300
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.scenario) for seed in (2, 3)))
-"""Seeds that must each find a loss within the same number of cycles, over a disk that breaks a promise."""
+"""Seeds of runs over a disk that breaks a promise; each run must lose a batch within `CYCLES` cycles."""
 
 
 @pytest.mark.slow

@@ -438,7 +438,7 @@ SWITCHES: Final = {
     "wait": World(produces=1, elections=0),
     "ends once": World(produces=1, elections=0, switches=2),
 }
-"""A world for each rule that has a violation without the rule."""
+"""For each rule, a world in which leaving out the rule leads to a violation."""
 
 
 def without(rule: str) -> World:

@@ -46,7 +46,7 @@ class Draft:
         self.writers = list(state.writers)
         self.violation: str | None = None
         self.is_over = False
-        """Whether a mirror would fall too far behind. A step that causes this waits, which bounds the model."""
+        """Whether the step exceeds the world's limit on lagging mirrors or leader epochs; such a step is left out."""
         self.is_fault = False
 
     def change(self, broker: int, **fields: Any) -> None:

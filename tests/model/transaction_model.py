@@ -144,7 +144,7 @@ SWITCHES: Final = {
 }
 """For each rule, a world in which leaving out the rule leads to a violation."""
 _ALSO: Final = {"epoch per transaction": ("fence after marker",)}
-"""Rules that cannot be kept without another rule."""
+"""For a rule, the other rules that are left out with it, because they cannot be kept without it."""
 
 
 def without(rule: str) -> World:

@@ -168,7 +168,7 @@ class Load:
         """Create a load that has not started."""
         self._bootstrap, self._replicas, self._write_seconds = bootstrap, replicas, write_seconds
         self._ended, self._read = threading.Event(), threading.Event()
-        """Readers stop first, because they wait for records."""
+        """Events that end the readers and then the producer; readers end first, because they wait for records."""
         self._failures: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=work.__name__)

@@ -33,7 +33,7 @@ MICROSECONDS_MAX: Final = 10.0
 CHANGE_MICROSECONDS_MAX: Final = 20_000.0
 CALLS: Final = 20_000
 BESIDE: Final = 4_000
-"""Number of reference runs next to each change."""
+"""Number of runs of `reference` that are timed after each change, for the ratio of the two times."""
 REFERENCE_MICROSECONDS: Final = 4.7
 """Processor time of `reference` on the idle machine for which the limit is given; on other machines the limit is scaled
 accordingly.

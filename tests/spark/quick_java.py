@@ -20,15 +20,15 @@ from typing import Final
 
 PROGRAM: Final = Path(__file__).with_name("quick_java_program.py")
 LIGHT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
-"""JVM options without the optimising compiler and without a collector of many threads, which save time only after
-minutes, and with memory for all classes from the start, since each extension begins with a collection.
+"""JVM options that turn off the optimising compiler and the collector with many threads, which save time only after
+minutes, and that reserve memory for all classes at the start, since each extension would begin with a collection.
 """
 LIGHT_FILES: Final = (
     "-Dspark.sql.streaming.checkpointFileManagerClass="
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""A setting of Spark for the files of checkpoints. By default Spark starts a program for each file of a checkpoint to
-set the file's rights.
+"""Spark setting with which checkpoint files are written without other programs. By default, Spark starts a program for
+each checkpoint file to set the permissions of the file.
 """
 LIGHT_VARIABLES: Final = {"SPARK_SUBMIT_OPTS": LIGHT, "SPARK_LAUNCHER_OPTS": LIGHT}
 """Environment variables for any other Spark installation, whose classes are not in the archive."""

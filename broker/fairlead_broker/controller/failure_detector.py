@@ -32,7 +32,7 @@ its end is detected only after the first connection."""
 SETTLED_SECONDS: Final = 1.0
 """Minimum duration of a connection after which the next attempt follows immediately."""
 SPARED_SECONDS: Final = 60.0
-"""Time for which a process is spared after its first lost incarnation: only the lease may end the next one."""
+"""Seconds after the end of a running process's first incarnation in which only its lease may end the next one."""
 SPARED_SECONDS_MAX: Final = 3600.0
 ENDED_MAX: Final = 5
 """Number of incarnations that one broker may end in quick succession."""

@@ -21,7 +21,7 @@ from fairlead_broker.clock import SystemClock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""Maximum number of seconds to wait. If a thread is busy for longer, its client was not closed."""
+"""Maximum wait in seconds for idle threads; a thread that is busy for longer serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 

@@ -84,7 +84,7 @@ TRANSACTION_LOOKS_PATH: Final = "/peer/v1/transaction-looks"
 OPEN_TRANSACTIONS_PATH: Final = "/peer/v1/open-transactions"
 OPEN_PRODUCERS_PATH: Final = "/peer/v1/open-producers"
 ENDS_SECONDS_MAX: Final = 5.0
-"""Timeout in seconds of a request about commits, whose markers must be committed before the answer."""
+"""Timeout in seconds of a request that reports commits to a leader, which answers once their markers are committed."""
 DIGEST_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a digest request, for which the peer reads a piece of a log from the disk."""
 NEWEST_SECONDS_MAX: Final = 25.0

@@ -73,7 +73,7 @@ class _Front(msgspec.Struct, Generic[R], gc=False):
     ordered: list[SequencedArrived[R]]
     is_transactional: bool
     is_ended: bool = False
-    """Whether a marker of the producer is ordered."""
+    """Whether a marker of this epoch is ordered, so that a batch of the epoch can no longer follow."""
 
 
 _Ordered: TypeAlias = SequencedArrived[R] | KeyedArrived[R] | EndDecided[R]

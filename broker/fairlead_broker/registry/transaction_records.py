@@ -116,5 +116,5 @@ class TransactionRecord(Record, frozen=True, kw_only=True):
     used_us: TimestampUs
     """Time of the last change by a client."""
     kafka: KafkaSession | None = None
-    """Session of a client of Kafka's protocol, until the client is fenced or one of its transactions is aborted by
-    another cause."""
+    """Session of a client of Kafka's protocol, until the client is fenced or one of its transactions is aborted
+    without its request."""

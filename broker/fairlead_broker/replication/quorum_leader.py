@@ -138,7 +138,7 @@ class QuorumLeader:
         self._in_doubt: tuple[Quorum, ...] = ()
         """Quorums in the writes that have an unknown outcome."""
         self._held_back = False
-        """Whether the last write was not stored; the next write then waits for an event that changes the outcome."""
+        """Whether the last write was not stored; the next write waits for `TimePassed` or a change in the store."""
         self._lease_confirmed = True
         self._directory_failed = False
         self._resigned = False

@@ -22,7 +22,7 @@ from fairlead import clock
 
 THREAD_NAME: Final = "pyreqwest"
 REST_SECONDS_MAX: Final = 1.0
-"""Maximum wait in seconds; a thread that is busy for longer serves a client that was not closed."""
+"""Maximum wait in seconds for idle threads; a thread that is busy for longer serves a client that was not closed."""
 POLL_SECONDS: Final = 0.0005
 _TASKS: Final = Path("/proc/self/task")
 

@@ -1,7 +1,7 @@
 """Runs aiokafka against brokers: idempotent produce with every codec, then two members of a group in turn.
 
-Usage: aiokafka_client.py BOOTSTRAP TOPIC GROUP COUNT. The program prints one line for each step, and exits with 1 on an
-error.
+Usage: aiokafka_program.py BOOTSTRAP TOPIC GROUP COUNT. The program prints one line for each step, and exits with 1 on
+an error.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ TEMPLATE = {
     },
 }
 RESTARTS_UNLESS_SAID = 3
-"""Number of restarts of a job if a manifest for Apache's operator sets none; `Always` does not change the number."""
+"""Number of restarts of a job, with any restart policy, if a manifest for Apache's operator sets none."""
 # Version v1 of the operator of Apache Spark, without members that the manifest does not use.
 APACHE = {
     "type": "object",

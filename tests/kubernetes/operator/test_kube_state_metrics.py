@@ -33,7 +33,7 @@ LOST = {
     "message": "",
     "lastTransitionTime": "2026-05-01T10:00:00Z",
 }
-"""Condition with a status that has no truth value."""
+"""Condition whose status is neither True nor False."""
 Series = tuple[str, tuple[tuple[str, str], ...], float]
 
 

@@ -46,7 +46,7 @@ class EditStage:
     user: str
     kubeconfig: Path
     mark: int
-    """Mark in the audit log at the start."""
+    """Position in the audit log at which the edits begin."""
     running: list[OperatorProcess] = field(default_factory=list)
     kills: int = 0
     faults: dict[str, int] = field(default_factory=dict)

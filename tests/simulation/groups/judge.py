@@ -107,7 +107,7 @@ class Truth:
     claim: int = 0
     """Revision of the coordinator's key."""
     doubted: set[tuple[str, Partition]] = field(default_factory=set)
-    """For each member, the partitions that a later target did not assign to that member."""
+    """Members and assigned partitions that a target has since taken from them."""
     ever_doubted: set[tuple[str, Partition]] = field(default_factory=set)
     revoking_since: dict[str, float] = field(default_factory=dict)
     """Time at which a member was first ordered to revoke a partition that it still owns."""

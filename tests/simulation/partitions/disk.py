@@ -18,9 +18,9 @@ class Cell(NamedTuple):
     """A stored batch with one record."""
 
     epoch: int
-    """One value is committed at two offsets."""
+    """Leader epoch of the batch."""
     value: int
-    """Value that is unique in the world."""
+    """Value of the record, unique in the world."""
     producer: int = -1
     sequence: int = -1
     append_time_us: int = 0

@@ -133,7 +133,7 @@ class Judge:
         self.counts: Counter[str] = Counter()
         self.failed_values: set[int] = set()
         self._survived: Counter[tuple[int, int, int, int]] = Counter()
-        """Number of ended incarnations of a running process, by number and process of detector and broker."""
+        """Number of incarnations of a running process that a detector ended, by broker and process of both."""
 
     # -- leaders
 

@@ -59,7 +59,7 @@ class FarCoordination:
         self._weather = weather
         self._life = life
         self.leases: list[Lease] = []
-        """Granted leases in order; the storm ends one of them early."""
+        """Granted leases in order; a fault may revoke the newest lease before it expires."""
 
     async def list(
         self,

@@ -1,7 +1,8 @@
 """Tests of the bundled pipelines, run by the command line as docs/how-to/pipelines.md shows.
 
 Starting a JVM for each command takes long, so the commands are scenarios: the demo runs one of them,
-test_pipeline_page.py the command for the pipeline of a file, and other tests run each pipeline in the shared session.
+test_pipeline_page.py runs the command for the pipeline of a file, and other tests run each pipeline in the shared
+session.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Part:
     epoch: ProducerEpoch | None = None
     """Epoch of the batch's transaction, which replaces the epoch that the client states."""
     session: ProducerEpoch | None = None
-    """First epoch of the client's session if its sequences continue from one transaction to the next."""
+    """First epoch of the session of a client whose sequences continue from one transaction to the next; else None."""
 
     def refuse(self, error: KafkaError, detail: str | None = None) -> None:
         self.error = error

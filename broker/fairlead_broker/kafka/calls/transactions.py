@@ -42,7 +42,7 @@ ABORTABLE_SINCE: Final = 4
 _MEMBER_CODES: Final = frozenset(
     {"group_not_empty", "instance_fenced", "member_fenced", "member_not_found", "stale_member_epoch"}
 )
-"""Problems of a commit whose offsets the member may no longer commit."""
+"""Codes of the refusals of a commit by a group member that may no longer commit offsets."""
 
 
 class TransactionCalls:
