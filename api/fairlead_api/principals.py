@@ -17,10 +17,12 @@ ANONYMOUS: Final = "anonymous"
 """Principal of a caller without a token."""
 USER: Final = "user:"
 """Prefix of the principals of API tokens."""
+CERTIFICATE: Final = "cert:"
+"""Prefix of the principals of client certificates."""
 ISSUER_NAME: Final = "[a-z][a-z0-9-]{0,30}"
 """Regular expression of the names of issuers; the principal of a signed token begins with the name of its issuer."""
 ISSUER_NAME_RULE: Final = "a lower-case letter, then up to 30 lower-case letters, digits or '-'"
-OTHER_SOURCES: Final = ("user", "group", "broker", ANONYMOUS)
+OTHER_SOURCES: Final = ("user", "group", "broker", "cert", ANONYMOUS)
 """Reserved first parts of principals, which are not allowed as names of issuers."""
 PRINCIPAL_LENGTH_MAX: Final = 249
 _PATTERN: Final = re.compile(r"[!-)+\-./0-~]{1,249}|[!-)+\-./0-~]{0,248}\*")

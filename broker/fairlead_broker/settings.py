@@ -484,9 +484,10 @@ class BrokerSettings(BaseSettings):
     `tls`."""
 
     client_ca: Path | None = None
-    """PEM file with the authorities that may sign clients' certificates. Clients of the data listener need a
-    certificate that one of these authorities, or an authority in the folder `peer_tls`, has signed. The certificate
-    does not determine the principal of a client.
+    """PEM file with the authorities that may sign clients' certificates. Clients of the data listener and of the Kafka
+    listener need a certificate that one of these authorities, or an authority in the folder `peer_tls`, has signed. On
+    the Kafka listener, the certificate determines the principal of a client without a token: `cert:` and the first
+    name among the certificate's alternative names.
     """
 
     tls_min: Literal["1.2", "1.3"] = "1.3"

@@ -7,6 +7,7 @@ import json
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import find
 
 from broker_kit import Calls
@@ -67,6 +69,13 @@ class KafkaSecured(Secured):
 @pytest.fixture
 async def secured(tmp_path: Path) -> AsyncIterator[KafkaSecured]:
     """Yield a broker with TLS on its Kafka listener, and an issuer of signed tokens."""
+    async with secured_broker(tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def secured_broker(tmp_path: Path, **settings: object) -> AsyncIterator[KafkaSecured]:
+    """Run a broker with TLS on its Kafka listener."""
     authority, issuer = Authority.make(), TestIssuer()
     folder = authority.issue().write(tmp_path / "tls", authority)
     keys, file = tmp_path / "keys.json", tmp_path / "admin.token"
@@ -83,6 +92,7 @@ async def secured(tmp_path: Path) -> AsyncIterator[KafkaSecured]:
             ops_listen=f"http://{FREE}",
             kafka_listen=FREE,
             issuers={"corp": {"issuer": issuer.issuer, "jwks": str(keys), "audience": AUDIENCE}},
+            **settings,
         )
         address = cluster.brokers[1].addresses.data
         assert address is not None
@@ -281,3 +291,31 @@ async def test_an_admin_client_is_refused_by_its_rules(secured: KafkaSecured) ->
 
     assert await asyncio.to_thread(create) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert (await secured.call("GET", "/v1/topics/new", secured.admin)).status == 404
+
+
+async def test_a_client_certificate_names_its_caller(tmp_path: Path) -> None:
+    """With `client_ca`, a client without a token is the principal of its certificate, and a token takes its place."""
+    clients = Authority.make()
+    folder = clients.issue(["billing.example"], uses=[ExtendedKeyUsageOID.CLIENT_AUTH]).write(
+        tmp_path / "own", clients
+    )
+    own = {"ssl.certificate.location": str(folder / "tls.crt"), "ssl.key.location": str(folder / "tls.key")}
+    async with secured_broker(tmp_path, client_ca=folder / "ca.crt") as secured:
+        await secured.acl("cert:billing.example", "write,describe", "topic:orders")
+        token = (await secured.token("user:ann"))["token"]
+
+        await asyncio.to_thread(
+            produced, secured.kafka, "orders", [{"value": b"v"}], **secured.client(None, **own)
+        )
+        with pytest.raises(AssertionError) as refused:
+            await asyncio.to_thread(
+                produced, secured.kafka, "orders", [{"value": b"v"}], **secured.client(token, **own)
+            )
+        with pytest.raises(KafkaException) as unknown:
+            await asyncio.to_thread(
+                AdminClient({"bootstrap.servers": secured.kafka, **secured.client(None)}).list_topics,
+                timeout=5,
+            )
+
+    assert "TOPIC_AUTHORIZATION_FAILED" in str(refused.value)
+    assert unknown.value.args[0].code() == KafkaError._TRANSPORT

@@ -98,11 +98,13 @@ class ListenerStatus(Part):
     """Addresses at which clients reach the brokers through a listener."""
 
     name: ShortText
-    """Name of the listener: data (clients inside the Kubernetes cluster) or external (clients outside it)."""
+    """Name of the listener: data (clients inside the Kubernetes cluster), external (clients outside it) or kafka \
+(clients of Kafka's protocol)."""
     type: ShortText = ""
     """Type of the listener."""
     bootstrap: LongText = ""
-    """Bootstrap URLs of the listener for clients, separated by commas; empty while it has no address."""
+    """Bootstrap URLs of the listener for clients, separated by commas; empty while it has no address. Clients of \
+Kafka's protocol have a host and a port instead."""
     brokers: Annotated[
         tuple[BrokerAddress, ...],
         kubernetes(

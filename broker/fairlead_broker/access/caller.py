@@ -15,6 +15,8 @@ class CallerSource(StrEnum):
     API_TOKEN = "api_token"  # noqa: S105 - the name of a source
     ISSUER = "issuer"
     """A signed token of an issuer."""
+    CERTIFICATE = "certificate"
+    """A client certificate that the listener has verified."""
     PEER = "peer"
     """The broker that forwarded the call."""
 
@@ -45,7 +47,7 @@ class Caller:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether the caller sent no token."""
+        """Whether the caller sent neither a token nor a certificate with a name."""
         return self.principal == ANONYMOUS
 
 

@@ -42,8 +42,8 @@ class Answer(Protocol):
 class Service(Protocol):
     """Execution of the requests of all connections."""
 
-    def client(self, address: str, port: int) -> Client:
-        """Return the client of a new connection."""
+    def client(self, address: str, port: int, names: Sequence[tuple[str, str]]) -> Client:
+        """Return the client of a new connection; `names`: kind and value of each name in its verified certificate."""
         ...
 
     async def serve(self, frame: Frame, client: Client) -> Answer | None:
@@ -123,7 +123,9 @@ class Connection(asyncio.Protocol):
         """Start to read, unless the listener has too many connections."""
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername") or ("", 0)
-        self._client = self._service.client(str(address[0]), int(address[1]))
+        certificate = transport.get_extra_info("peercert") or {}
+        names = certificate.get("subjectAltName", ())
+        self._client = self._service.client(str(address[0]), int(address[1]), names)
         if not self._opened(self):
             self._transport.abort()
             return

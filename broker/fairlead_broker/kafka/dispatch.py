@@ -94,9 +94,9 @@ class Dispatch:
         }
         assert self._execute.keys() == APIS.keys(), "every API in the table has a call, and every call an API"
 
-    def client(self, address: str, port: int) -> Client:
-        """Return the client of a new connection."""
-        return self._callers.client(address, port)
+    def client(self, address: str, port: int, names: Sequence[tuple[str, str]]) -> Client:
+        """Return the client of a new connection; `names`: kind and value of each name in its verified certificate."""
+        return self._callers.client(address, port, names)
 
     def gone(self, client: Client) -> None:
         """Forget the client of a connection that has ended."""
@@ -115,7 +115,7 @@ class Dispatch:
             return SentReply(encode_response(_VERSIONS_API, 0, header.correlation_id, unsupported_version()))
         begun, error = self._broker.clock.monotonic(), CLOSED
         request = decode_request(api, header.version, frame.body)
-        call = KafkaCall(api, header, request, client, self._callers.anonymous(client.address))
+        call = KafkaCall(api, header, request, client, self._callers.without_token(client))
         AUDITED_REQUEST.set(ref(call))
         try:
             await self._admit(call)

@@ -29,7 +29,7 @@ from fairlead_operator.plan.roll import Hindrance, RollPlan, Wanted
 from fairlead_operator.plan.scale import ScalePlan, StoragePlan
 from fairlead_operator.plan.securing.listeners import Inside, Outside, TlsFacts, listeners_of
 from fairlead_operator.render import forbidden_text
-from fairlead_operator.render.addresses import ASSIGNED_TYPES
+from fairlead_operator.render.addresses import ASSIGNED_TYPES, kafka_addresses
 
 PATIENCE: Final = timedelta(seconds=10)
 """Time for which a restart permit must be refused before the roll counts as blocked: replicas need a few seconds to
@@ -118,6 +118,7 @@ def cluster_status(facts: Facts) -> ClusterStatus:
             cluster,
             Inside(bootstrap=facts.bootstrap, addresses=facts.addresses, tls=facts.tls),
             facts.outside,
+            kafka_addresses(cluster, facts.scale.replicas),
             rolls=updating,
         ),
         roll=_roll(facts),

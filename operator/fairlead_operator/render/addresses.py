@@ -73,6 +73,21 @@ def kafka_template(cluster: Cluster) -> str:
     return _with_port(internal_host(cluster) if host is None else host, KAFKA_PORT)
 
 
+def kafka_bootstrap(cluster: Cluster) -> str:
+    """Return the address at which Kafka's clients inside the Kubernetes cluster find all brokers."""
+    return f"{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{KAFKA_PORT}"
+
+
+def kafka_addresses(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
+    """Return the advertised address of each broker for Kafka's clients; empty without a Kafka listener."""
+    if not cluster.spec.listeners.kafka.enabled:
+        return {}
+    template = kafka_template(cluster)
+    return {
+        broker: _fill(template, cluster, pool, broker) for pool, broker in broker_ids(cluster, pool_replicas)
+    }
+
+
 def external_template(cluster: Cluster) -> str | None:
     """Return the address template for external clients; None if brokers share an address or each has a node port."""
     listener = cluster.spec.listeners.data

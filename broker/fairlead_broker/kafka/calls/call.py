@@ -31,6 +31,8 @@ class Client:
     """Token with which the connection authenticated; None for an anonymous client."""
     principal: str | None = None
     """Principal of the token."""
+    certificate: Caller | None = None
+    """Caller that the client's certificate names; a token names the caller instead."""
     mechanism: str | None = None
     """SASL mechanism of the next SaslAuthenticate; None without a handshake."""
     software: tuple[str, str] | None = None

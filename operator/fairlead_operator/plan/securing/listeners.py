@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import BrokerAddress, ListenerStatus
+from fairlead_operator.render.addresses import kafka_bootstrap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +43,30 @@ class Inside:
 
 
 def listeners_of(
-    cluster: Cluster, inside: Inside, outside: Outside | None, *, rolls: bool
+    cluster: Cluster,
+    inside: Inside,
+    outside: Outside | None,
+    kafka: Mapping[int, str] | None = None,
+    *,
+    rolls: bool,
 ) -> tuple[ListenerStatus, ...]:
-    """Return the status of all listeners; `rolls`: whether restarts of brokers are pending."""
+    """Return the status of all listeners.
+
+    `kafka`: address of each broker for Kafka's clients, if there are any; `rolls`: whether restarts of brokers are
+    pending.
+    """
     now = [_listener("data", "internal", inside.bootstrap, inside.addresses)]
     if inside.tls is not None:
         now.append(_listener("data-tls", "internal", inside.tls.bootstrap, inside.tls.addresses))
-    before = [each for each in cluster.status.listeners if each.name != "external"]
+    before = [each for each in cluster.status.listeners if each.name not in {"external", "kafka"}]
     if before and rolls and _schemes(before) != _schemes(now):
         # The status shows the previous addresses until every broker has the new listeners.
         now = before
+    if kafka:
+        kind = cluster.spec.listeners.kafka.type
+        # Outside of the Kubernetes cluster, clients find the other brokers through any broker.
+        bootstrap = kafka_bootstrap(cluster) if kind == "internal" else next(iter(kafka.values()))
+        now = [*now, _listener("kafka", kind, bootstrap, kafka)]
     if outside is None:
         return tuple(now)
     type_ = cluster.spec.listeners.data.type
