@@ -222,6 +222,12 @@ def kafka_failures(share: float) -> Outcome:
     return code == 0, report
 
 
+def kafka_move(share: float) -> Outcome:
+    """Move a producer and a group from Apache Kafka to three brokers with MirrorMaker 2, after 60 seconds of load."""
+    code, report = _run("tests/kafka_clients/moving_over.py", "--seconds", str(_count(60, share)))
+    return code == 0, report
+
+
 def broker_kills(share: float) -> Outcome:
     """Kill brokers of clusters under load 10,000 times: one or more brokers each time, up to all at once."""
 
@@ -373,6 +379,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "wire-fuzz": wire_fuzz,
     "kafka-clients": kafka_clients,
     "kafka-failures": kafka_failures,
+    "kafka-move": kafka_move,
     "kafka-fuzz": kafka_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,

@@ -120,6 +120,8 @@ class ConnectWorker:
             "bootstrap.servers": target.bootstrap,
             "listeners": self.url,
             "plugin.path": str(plugins),
+            # Without a search of all classes, which takes half a minute on a busy machine.
+            "plugin.discovery": "service_load",
             "key.converter": "org.apache.kafka.connect.storage.StringConverter",
             "value.converter": "org.apache.kafka.connect.storage.StringConverter",
             "offset.flush.interval.ms": "500",
