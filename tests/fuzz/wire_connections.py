@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 PIPELINED: Final = 16
-"""Requests that a connection has in flight."""
+"""Number of requests that a connection has in flight."""
 ANSWER_SECONDS: Final = 120.0
 """Time limit for the answers to the requests in flight, on a busy machine."""
 IDLE_SECONDS: Final = 0.25

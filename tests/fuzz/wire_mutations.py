@@ -53,7 +53,7 @@ LIMITS: Final = {
     "FAIRLEAD_CONFIG_VALUES": json.dumps({"retention.bytes": 1 << 26}),
 }
 WORKERS: Final = {"requests": 12, "streams": 4, "chunks": 6, "heads": 4, "frames": 4}
-"""Connections for each kind of input."""
+"""Number of connections for each kind of input."""
 WATCH_SECONDS: Final = 1.0
 DAY_SECONDS: Final = 86_400.0
 """Time limit of a run without `--seconds`."""

@@ -68,7 +68,7 @@ from fairlead_broker.wiring.start import start_broker
 from issuer_kit import TestIssuer
 
 DECISIONS: Final = 8
-"""Decisions that are compared for each rule set."""
+"""Number of decisions that are compared for each rule set."""
 TOKEN: Final = TokenText("abcdefghijkl", "S" * 43)
 AUDIENCE: Final = "fairlead/fairlead"
 ISSUERS: Final = (("P-256", "ES256"), ("Ed25519", "Ed25519"), ("RSA", "RS256"))

@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._client = Client("", 0)
         self._under_way: deque[_UnderWay] = deque()
-        """Requests in order of arrival."""
+        """Requests in progress, in order of arrival."""
         self._reserved = 0
         """Bytes reserved for the request that is arriving."""
         self._waits_for_memory = False

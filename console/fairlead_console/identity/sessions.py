@@ -41,7 +41,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     principal: str
     via: Literal["token", "oidc"]
     expires_at: float
-    """Time in seconds since 1970."""
+    """Time at which the session expires, in seconds since 1970."""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ class Node:
     name: list[Run] | None
     """Name of the member; None for elements and the document."""
     text: list[Run]
-    """A simple value, or the number of values in an object or array."""
+    """Text of a simple value, or the number of values in an object or array."""
     children: list[Node]
     is_open: bool = False
 

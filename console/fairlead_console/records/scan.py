@@ -62,11 +62,11 @@ class ScanLimits:
     """Limits of a scan."""
 
     records: int
-    """Number of records to find."""
+    """Maximum number of records to find."""
     nbytes: int
-    """Number of stored bytes to read."""
+    """Maximum number of stored bytes to read."""
     seconds: float
-    """Time for the scan in seconds."""
+    """Maximum duration of the scan in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

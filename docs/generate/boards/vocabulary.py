@@ -53,7 +53,7 @@ class Variable:
     name: str
     label: str
     query: str
-    """`label_values(...)`."""
+    """Query in Grafana's form `label_values(...)`, whose results users choose from."""
     several: bool = False
     """Whether users may choose several values or all values."""
 

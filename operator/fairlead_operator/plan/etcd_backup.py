@@ -33,7 +33,7 @@ class Result:
     """Result of one finished pod: a snapshot, or the reason for a failure."""
 
     finished: str
-    """Time in Kubernetes' format, which sorts as text."""
+    """End time of the pod in Kubernetes' format, which sorts as text."""
     snapshot: EtcdSnapshot | None
     failure: str = ""
 

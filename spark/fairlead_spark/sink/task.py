@@ -104,6 +104,6 @@ class Written(WriterCommitMessage):
 
     records: int
     query: Query | None = None
-    """Micro-batch of a stream."""
+    """Micro-batch to which the records belong; None for a batch write."""
     transaction: HandedOver | None = None
     """Transaction of a write with `exactlyOnce`; None for a task without rows."""

@@ -21,7 +21,7 @@ from kafka_kit import SECONDS_MAX, StartBroker, kafka_address
 from kafka_messages import filled, message_of
 
 EXAMPLES = 6
-"""Requests of each version."""
+"""Number of generated requests for each version of an API."""
 
 
 def call(address: str, api: Api, version: int, body: bytes) -> bytes:

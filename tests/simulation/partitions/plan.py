@@ -67,12 +67,12 @@ class Drill(Enum):
 
 
 ALARMS: tuple[Fault, ...] = (Fault.PORT_REFUSES, Fault.PORT_SILENT, Fault.CONNECTIONS_BREAK)
-"""False results of the detector of ended processes, in worlds whose brokers watch each other."""
+"""Faults that make the detector of ended processes err, in worlds whose brokers watch each other."""
 STORMS: tuple[Fault, ...] = tuple(fault for fault in Fault if fault not in {*ALARMS, Fault.PORT_FLAPS})
 ALARMED_SHARE = 0.3
 """Fraction of worlds without a drill whose brokers watch each other's processes."""
 FLAPPING_SHARE = 0.3
-"""Fraction of the worlds with false results in which ports alternately refuse and accept connections."""
+"""Fraction of the alarmed worlds in which ports alternately refuse and accept connections."""
 TWO_SHARE = 0.2
 """Fraction of worlds with two partitions on each disk."""
 DRILLED_SHARE = 0.5

@@ -18,7 +18,7 @@ class Process:
         self.world = world
         self.number = number
         self.life = 0
-        """Number of the process."""
+        """Number of starts and ends so far, by which actions of ended processes are recognised."""
         self.alive = False
         self.paused_until: float | None = None
         self.stalled_until = 0.0

@@ -33,7 +33,7 @@ class Verdict:
     seconds: float = 0.0
     """Simulated time."""
     happened: int = 0
-    """Number of actions."""
+    """Number of actions that ran."""
     counts: dict[str, int] = field(default_factory=dict)
     trace: list[str] = field(default_factory=list)
 

@@ -14,7 +14,7 @@ from log_kit import BatchMaker, FaultyStorage, LogBox
 
 MEMORY: Final = Path("/dev/shm")
 MEMORY_BYTES: Final = 32 << 20
-"""Maximum number of bytes that a search writes."""
+"""Free space that a search needs in `MEMORY`, in bytes."""
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
 
 GO: Final = b"go"
 HURRY: Final = b"hurry"
-"""Answer after which the main thread runs the next step."""
+"""Answer to a progress report: the next step runs in the main thread, instead of the idle background thread."""
 NICENESS: Final = 10
 MEMORY_BYTES_MIN: Final = 256 << 20
 """Memory that the process needs for libraries, windows and output, in addition to twice the size of the map, of which
@@ -48,7 +48,7 @@ two copies exist while the map grows. With the default size of the map, the memo
 _IDLE_CLASS: Final = 3 << 13
 _LAST_OF_BEST_EFFORT_CLASS: Final = 2 << 13 | 7
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
-"""Number of the system call for each architecture."""
+"""Number of the system call `ioprio_set` for each architecture."""
 _THIS_THREAD: Final = (1, 0)
 _LIBRARY: Final = ctypes.CDLL(None)
 _WAIT_BEFORE: Final = 1

@@ -48,7 +48,7 @@ class End(NamedTuple):
 class _Due:
     decided_us: TimestampUs
     since: float
-    """Monotonic time of the first report."""
+    """Monotonic time at which the commit was first found unconfirmed in the partition."""
     at: float
     delay: float = FIRST_RETRY_SECONDS
     is_under_way: bool = False
@@ -92,7 +92,7 @@ class TransactionEnds:
         self._ended = ended
         self._due: dict[End, _Due] = {}
         self._unconfirmed: Counter[tuple[ProducerId, ProducerEpoch]] = Counter()
-        """Number of due markers of each commit."""
+        """Number of partitions of each commit that have not confirmed their marker."""
         self._confirmed: dict[ProducerId, set[tuple[ProducerEpoch, TopicId, int]]] = {}
         self._clean_at: dict[ProducerId, float] = {}
         self._wake = asyncio.Event()

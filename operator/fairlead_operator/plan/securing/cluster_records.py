@@ -28,10 +28,10 @@ class SharedQuotaPlan:
     """Changes to the quotas that the Users of a namespace share."""
 
     put: Mapping[str, Mapping[str, int]]
-    """Shared limits by subject."""
+    """Shared limits of the quotas to set, by subject."""
     remove: tuple[str, ...]
     conflicts: tuple[str, ...]
-    """Reasons why quotas cannot be set."""
+    """Reasons why other quotas cannot be set."""
 
 
 def cluster_acls(cluster: Cluster) -> Mapping[str, frozenset[WantedAcl]]:

@@ -49,7 +49,7 @@ class Change:
     route: str
     """Name of the call in the route table."""
     names: Mapping[str, str]
-    """Parameters in the path."""
+    """Path parameters of the call, by name."""
     run: Callable[[], Awaitable[Changed]]
     """Function that carries out the change on this broker."""
     body: Struct | None = None
