@@ -6,7 +6,7 @@ import pytest
 
 MIB = 1 << 20
 BATCH_VALUES = ["x" * 1000] * 250
-"""Values of 256 KiB."""
+"""Values of one batch, about a quarter of a MiB in total."""
 
 
 async def fill(api, topic: str, mebibytes: int) -> None:

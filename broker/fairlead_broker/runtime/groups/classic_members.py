@@ -24,7 +24,7 @@ from fairlead_broker.groups.classic.messages import (
 from fairlead_broker.runtime.groups import refusals as group_refusals
 
 EventOf: TypeAlias = Callable[[object], ClassicEvent]
-"""Function that returns the event for a token."""
+"""Function that returns the event of a call, given the token with which the group returns the reply to the call."""
 
 
 class ClassicMembers:
