@@ -233,7 +233,7 @@ class Limits(BaseModel):
     rarely, and damage that is found early can be repaired from other replicas."""
 
     scrub_bytes_per_second_max: int = Field(default=32 * MIB, ge=64 << 10)
-    """Maximum read rate of the scrub. At this rate, up to 19 TB are read within a week, and most of the disk's
+    """Maximum read rate of the scrub. At this rate, up to 20 TB are read within a week, and most of the disk's
     throughput is left for clients."""
 
     partition_queue_batches_max: int = Field(default=1000, ge=1)
