@@ -81,9 +81,10 @@ async def test_a_follower_that_stops_answers_until_it_is_not_needed(cluster: Clu
     assert now() - began < 30.0
 
 
-async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Cluster) -> None:
+@pytest.mark.parametrize("mode", ["isr", "quorum"])
+async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Cluster, mode: str) -> None:
     """A leader without its lease returns as a follower in the same process, with all acknowledged records."""
-    topic_id = await cluster.topic("flights")
+    topic_id = await cluster.topic("flights", replication_mode=mode)
     await (await cluster.led("flights", topic_id)).produce(b"before")
     first = cluster.leader(topic_id)
     assert first is not None
@@ -92,9 +93,9 @@ async def test_a_leader_without_its_lease_comes_back_as_a_follower(cluster: Clus
     await in_another_life(cluster, first, ended)
     await until(lambda: cluster.record(topic_id).leader_epoch > epoch, "no other leader was elected")
     client = await cluster.led("flights", topic_id)
-    await client.produce(b"after")
+    last = await client.produce(b"after")
     await cluster.in_sync(topic_id, 1, 2, 3)
-    copies = await cluster.copied(topic_id, 2)
+    copies = await cluster.copied(topic_id, last.base_offset + 1)
 
     assert copies[0] == copies[1] == copies[2]
     registration = membership(cluster, first).registration

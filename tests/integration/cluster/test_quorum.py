@@ -41,28 +41,6 @@ async def all_return(cluster: Cluster, topic_id: TopicId, *brokers: int) -> None
     )
 
 
-async def test_an_acknowledged_record_survives_its_leader(cluster: Cluster) -> None:
-    """A stopping leader is replaced by a voter with every acknowledged record, and is a voter after its restart."""
-    topic_id = await cluster.topic("flights", replication_mode="quorum")
-    flights = await cluster.led("flights", topic_id)
-    first = cluster.leader(topic_id)
-    assert first is not None
-    before = [await flights.produce(b"before %d" % number) for number in range(10)]
-    await cluster.stop(first)
-    flights = await cluster.led("flights", topic_id)
-    second = cluster.leader(topic_id)
-    after = await flights.produce(b"after")
-    await cluster.start(first)
-    await all_return(cluster, topic_id, 1, 2, 3)
-    copies = await cluster.copied(topic_id, after.base_offset + 1)
-
-    assert before[0].base_offset == 1
-    assert second != first
-    assert after.base_offset == 12
-    assert copies[0] == copies[1] == copies[2]
-    assert cluster.record(topic_id).isr == ()
-
-
 async def test_the_preferred_leader_and_a_new_replica_take_over(cluster: Cluster) -> None:
     """A reassignment adds a replica, the preferred replica becomes leader, and W follows the topic's `quorum.write`."""
     topic_id = await cluster.topic("flights", replication_factor=2, replication_mode="quorum")
