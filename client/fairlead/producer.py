@@ -176,6 +176,8 @@ class Producer:
       name, a new producer aborts the open transaction of the previous producer with this name, and fences that
       producer.
     - transaction_timeout: time after which the cluster aborts an open transaction.
+    - follow_moves: whether the producer sends records of a topic that was handed over to another cluster to that
+      cluster, with the same token and TLS files; not for transactions.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
@@ -213,6 +215,7 @@ class Producer:
         name: str | None = None,
         transactional: str | bool = False,
         transaction_timeout: Duration = "1m",
+        follow_moves: bool = False,
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
@@ -240,6 +243,7 @@ class Producer:
             delivery_timeout_seconds=seconds_of(delivery_timeout, "delivery_timeout"),
             idempotence=idempotence_of(idempotence, acks_of(acks)), transactional=transactional,
             transaction_timeout_seconds=seconds_of(transaction_timeout, "transaction_timeout"),
+            follow_moves=follow_moves,
         )  # fmt: skip
         self._accumulator = Accumulator(self._settings)
         self._tracing = ProducerTracing.at_hand()

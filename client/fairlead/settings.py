@@ -329,6 +329,8 @@ class ProducerSettings:
     producers with the same name."""
     transaction_timeout_seconds: float = 60.0
     """Time after which the cluster aborts an open transaction."""
+    follow_moves: bool = False
+    """Whether records of a topic that was handed over to another cluster are sent to that cluster."""
 
     def __post_init__(self) -> None:
         """Check each value and the consistency of the values."""
@@ -344,6 +346,12 @@ class ProducerSettings:
         if self.retries_max is not None:
             check_whole(self.retries_max, "retries_max", least=0)
         check_text(self.name, "name")
+        _require(
+            self.transactional is False or not self.follow_moves,
+            "follow_moves",
+            self.follow_moves,
+            "False for transactions, whose coordinator is in the first cluster",
+        )
         if self.transactional is not False:
             self._check_transactional()
         _require(

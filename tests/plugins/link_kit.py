@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import waiting
-from cluster_kit import SECONDS_MAX, Cluster
+from cluster_kit import SECONDS_MAX, Cluster, content
 from fairlead import Admin
+from fairlead_api.batch.batches import decode_records
+from fairlead_api.batch.header import iterate_headers
 from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, LinkTopic, NamePatterns
 from fairlead_api.identifiers import TopicId
 from fairlead_broker.registry.link_records import LinkState
@@ -29,6 +31,16 @@ async def link(source: Cluster, target: Cluster, name: str = "east", *topics: st
     )
     async with Admin(url(target)) as admin:
         await admin.create_link(request)
+
+
+def values(cluster: Cluster, topic_id: TopicId, broker: int = 1) -> list[bytes | None]:
+    """Return the values in a broker's log."""
+    data = memoryview(content(cluster.log(broker, topic_id)))
+    return [
+        record.value
+        for at, header in iterate_headers(data)
+        for record in decode_records(data[at : at + header.total_bytes])
+    ]
 
 
 async def topic_of(target: Cluster, name: str, link_name: str = "east") -> LinkTopic | None:

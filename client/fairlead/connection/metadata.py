@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairlead import clock
+from fairlead.connection.moved_topics import MovedTopics
 from fairlead.connection.transport import Answer, Call, Transport, decoded, json_call
 from fairlead.errors import PartitionNotFoundError, TopicNotFoundError, UnreachableError, error_of
 from fairlead.settings import KIB
@@ -40,6 +41,8 @@ class Picture:
     asked: frozenset[str] = frozenset()
     etag: str | None = None
     taken_at: float = float("-inf")
+    elsewhere: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """Addresses of the brokers of another cluster, for each topic that was handed over to it."""
 
     def leader(self, topic: str, partition: int) -> str | None:
         """Return the address of a partition's leader; None if the partition has no known leader."""
@@ -47,7 +50,7 @@ class Picture:
         if found is None or partition >= len(found.partitions):
             return None
         leader = found.partitions[partition].leader
-        return None if leader is None else self.addresses.get(leader)
+        return None if leader is None else self.elsewhere.get(topic, self.addresses).get(leader)
 
     def is_newer(self, other: Picture) -> bool:
         """Return whether any partition has a higher leader epoch in this metadata than in `other`."""
@@ -68,7 +71,11 @@ class MetadataCache:
         self._lock = asyncio.Lock()
         self._refreshes = 0
         self._answered_by = ""
+        self._own = Picture()
+        """Metadata of the client's own cluster."""
+        self._moved = MovedTopics(transport)
         self.picture = Picture()
+        """Metadata of the client's own cluster, with the moved topics as the other clusters describe them."""
 
     async def topic(self, name: str) -> TopicMetadata:
         """Return a topic, from the cluster if the cached metadata lacks the topic. Raises `TopicNotFoundError`."""
@@ -94,6 +101,14 @@ class MetadataCache:
         """Include these topics in the next metadata request."""
         self._wanted.update(names)
 
+    def follow(self, topic: str, addresses: Iterable[str]) -> bool:
+        """Look a topic up in another cluster from the next refresh on; return whether this client may do so."""
+        return self._moved.follow(topic, addresses)
+
+    def go_back(self, topic: str) -> bool:
+        """Look a topic up in the own cluster from the next refresh on; return whether the topic was followed."""
+        return self._moved.go_back(topic)
+
     @property
     def is_old(self) -> bool:
         """Whether the metadata is old enough for a refresh even without an error."""
@@ -109,15 +124,21 @@ class MetadataCache:
         async with self._lock:
             if self._refreshes != seen and self._wanted <= self.picture.asked:
                 return
-            before = self.picture
-            await self._fetch(frozenset(self._wanted))
-            if compared and before.topics and self.picture.topics is before.topics:
-                await self._ask_another()
+            before = self._own
+            try:
+                await self._fetch(frozenset(self._wanted))
+                if compared and before.topics and self._own.topics is before.topics:
+                    await self._ask_another()
+            finally:
+                await self._add_moved()
             self._refreshes += 1
 
     async def _fetch(self, names: frozenset[str]) -> None:
         """Fetch the metadata of these topics, leaving out topics that do not exist."""
-        existing = names
+        existing = names - self._moved.names
+        if names and not existing:
+            self._own = replace(self._own, asked=names, taken_at=clock.monotonic())
+            return
         while True:
             try:
                 await self._ask(existing, names)
@@ -128,17 +149,30 @@ class MetadataCache:
                     raise
                 existing -= missing
             else:
-                self._wanted -= names - self.picture.topics.keys()
+                self._wanted -= names - self._own.topics.keys() - self._moved.names
                 return
 
+    async def _add_moved(self) -> None:
+        if not self._moved.names:
+            self.picture = self._own
+            return
+        await self._moved.refresh()
+        found = self._moved.found
+        topics = {**self._own.topics, **found.topics}
+        # A topic of a cluster that does not answer may exist, so it must not seem to be missing.
+        unknown = self._moved.names - topics.keys()
+        self.picture = replace(
+            self._own, topics=topics, asked=self._own.asked - unknown, elsewhere=found.addresses
+        )
+
     async def _ask(self, names: frozenset[str], asked: frozenset[str]) -> None:
-        before = self.picture
+        before = self._own
         known = before.etag is not None and before.topics.keys() == names
         answer = await self._transport.call(_call(names, before.etag if known else None))
         now = clock.monotonic()
         self._answered_by = answer.broker
         if answer.status == 304:
-            self.picture = replace(before, asked=asked, taken_at=now)
+            self._own = replace(before, asked=asked, taken_at=now)
         else:
             self._take(self._picture_of(answer, names, asked, now))
 
@@ -149,7 +183,7 @@ class MetadataCache:
         metadata forever. A client that reads from a broker with old metadata sees no error, but receives no new
         records.
         """
-        before = self.picture
+        before = self._own
         names = frozenset(before.topics)
         answer = await self._transport.second_opinion(_call(names, before.etag), self._answered_by)
         if answer is None or answer.status == 304:
@@ -187,7 +221,7 @@ class MetadataCache:
         }
 
     def _take(self, picture: Picture) -> None:
-        self.picture = picture
+        self._own = picture
         self._transport.known_brokers = tuple(picture.addresses.values())
 
 

@@ -33,6 +33,8 @@ from fairlead.errors import (
     FencedError,
     NoLeaderError,
     ThrottledError,
+    TopicIsMirrorError,
+    TopicMovedError,
     UnreachableError,
     error_of,
 )
@@ -425,6 +427,9 @@ class Sender:
         if isinstance(outcome, BatchTooLargeError | BodyTooLargeError):
             self._settle_too_large(batch, outcome)
             return False
+        if self._is_followed(batch.topic, outcome):
+            self._retry(batch)
+            return True
         if not self._may_retry(batch, outcome):
             self._drop(batch, outcome)
             return False
@@ -434,6 +439,19 @@ class Sender:
         # to this broker time out.
         in_doubt = isinstance(outcome, ClusterError) and outcome.side_effect is SideEffect.MAYBE
         return in_doubt or _leaves(outcome)
+
+    def _is_followed(self, topic: str, outcome: FairleadError) -> bool:
+        """Return whether a refused batch is sent to another cluster, because its topic is being handed over.
+
+        A mirror refuses records until it is promoted. The former cluster knows whether the hand-over was abandoned, so
+        the batch is sent there again.
+        """
+        if not self._settings.follow_moves:
+            return False
+        if isinstance(outcome, TopicMovedError):
+            addresses = outcome.data.get("bootstrap")
+            return isinstance(addresses, list) and self._metadata.follow(topic, map(str, addresses))
+        return isinstance(outcome, TopicIsMirrorError) and self._metadata.go_back(topic)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Retry the records in smaller batches; a batch of a single record that is too large fails."""
@@ -583,7 +601,9 @@ class Sender:
 
 
 def _leaves(outcome: Acknowledgement | FairleadError) -> bool:
-    """Return whether an error means that the leader did not answer or no longer leads."""
+    """Return whether an error means that the leader did not answer, no longer leads, or refuses a moved topic."""
+    if isinstance(outcome, TopicMovedError | TopicIsMirrorError):
+        return True
     return not isinstance(outcome, ClusterError) or outcome.kind is ProblemKind.REFRESH
 
 

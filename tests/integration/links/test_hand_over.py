@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 
-from cluster_kit import Cluster, content
+from cluster_kit import Cluster
 from fairlead import Admin, TopicPartition
-from fairlead_api.batch.batches import ProducerStamp, decode_records, encode
+from fairlead_api.batch.batches import ProducerStamp, encode
 from fairlead_api.batch.columns import record_batch
-from fairlead_api.batch.header import iterate_headers
 from fairlead_api.bodies.links import NamePatterns
-from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import AppendResult
-from link_kit import link, mirrored, paused, promoted, until, url
+from link_kit import link, mirrored, paused, promoted, until, url, values
 from refusals import refuses
 from runtime_kit import TopicClient
 
@@ -40,16 +38,6 @@ class Writer:
         self.acknowledged.append(value)
         self.last_at = time.monotonic()
         return None
-
-
-def values(cluster: Cluster, topic_id: TopicId, broker: int = 1) -> list[bytes | None]:
-    """Return the values in a broker's log."""
-    data = memoryview(content(cluster.log(broker, topic_id)))
-    return [
-        record.value
-        for at, header in iterate_headers(data)
-        for record in decode_records(data[at : at + header.total_bytes])
-    ]
 
 
 async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(

@@ -54,6 +54,42 @@ async def test_a_new_topic_joins_those_already_wanted(
     assert metadata.picture.topics.keys() == {"flights", "ships"}
 
 
+async def test_a_moved_topic_is_looked_up_in_the_other_cluster(
+    broker: ScriptedBroker, metadata: MetadataCache
+) -> None:
+    """A followed topic has the leaders of the other cluster; it has none, but exists, while no broker answers there."""
+    await metadata.topics(["flights", "ships"])
+    allowed = metadata.follow("flights", ["http://127.0.0.1:1"])
+    await metadata.refresh()
+    silent = metadata.picture
+    metadata.follow("flights", ["http://127.0.0.1:1", broker.url + "/"])
+    await metadata.refresh()
+    answered = metadata.picture
+    returned = metadata.go_back("flights")
+    await metadata.refresh()
+
+    assert allowed
+    assert returned
+    assert not metadata.go_back("flights")
+    assert silent.leader("flights", 0) is None
+    assert "flights" in silent.topics or "flights" not in silent.asked
+    assert silent.leader("ships", 0) == broker.url
+    assert answered.leader("flights", 0) == broker.url
+    assert metadata.picture.leader("flights", 0) == broker.url
+
+
+async def test_a_client_that_reaches_one_address_follows_no_topic(broker: ScriptedBroker) -> None:
+    """A client with `one_address`, and a client with TLS for an address without TLS, do not follow a topic."""
+    one_address = ConnectionSettings(bootstrap=(broker.url,), one_address=True)
+    secure = ConnectionSettings(bootstrap=("https://127.0.0.1:1",))
+    allowed = []
+    for settings in (one_address, secure):
+        async with Transport(settings) as transport:
+            allowed.append(MetadataCache(transport).follow("flights", [broker.url]))
+
+    assert allowed == [False, False]
+
+
 async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: MetadataCache) -> None:
     """Concurrent callers that need a refresh share one request."""
     await asyncio.gather(*(metadata.topic("flights") for _ in range(20)))
