@@ -70,16 +70,18 @@ class GroupTopics:
 
     def _look_at(self, names: Iterable[str]) -> bool:
         """Update the shapes of some topics; return whether any shape has changed."""
-        found = dict(self._shapes)
+        # Only the shapes of the given topics are compared, since each change of a topic calls this method.
+        changed: dict[str, TopicShape | None] = {}
         for name in names:
             topic = self._metadata.topics.get(name)
-            if topic is None or topic.value.state is not TopicState.READY:
-                found.pop(name, None)
-            else:
-                found[name] = self._shape(topic.value)
-        if found == self._shapes:
+            is_ready = topic is not None and topic.value.state is TopicState.READY
+            shape = self._shape(topic.value) if topic is not None and is_ready else None
+            if shape != self._shapes.get(name):
+                changed[name] = shape
+        if not changed:
             return False
-        self._shapes = found
+        shapes = {**self._shapes, **changed}
+        self._shapes = {name: shape for name, shape in shapes.items() if shape is not None}
         return True
 
     def _shape(self, topic: TopicRecord) -> TopicShape:

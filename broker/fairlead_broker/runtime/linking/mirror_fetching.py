@@ -40,7 +40,11 @@ class MirrorFetching:
                         self._running[link] = tasks.create_task(
                             self._fetcher(link).run(), name=f"link {link}"
                         )
-                self._meters.show(list(self._parts.replicas), self._parts.clock.monotonic())
+                # A broker without links does not search all its replicas.
+                mirrors = (
+                    [each for each in self._parts.replicas if each.mirror] if self._metadata.links else []
+                )
+                self._meters.show(mirrors, self._parts.clock.monotonic())
                 try:
                     async with asyncio.timeout(TICK_SECONDS):
                         await self._wake.wait()
@@ -79,5 +83,6 @@ class MirrorFetching:
         return len(self._mirrors(link)) / total if total else 1.0
 
     def _changed(self, update: MirrorUpdate) -> None:
-        if any(isinstance(each, LinkChange | TopicChange | PartitionChange) for each in update.changes):
+        watched = LinkChange | TopicChange | PartitionChange if self._metadata.links else LinkChange
+        if any(isinstance(each, watched) for each in update.changes):
             self._wake.set()
