@@ -31,6 +31,7 @@ from fairlead_broker.kafka.calls.produce import ProduceCalls
 from fairlead_broker.kafka.calls.producers import ProducerCalls
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.calls.sasl import SaslCalls
+from fairlead_broker.kafka.calls.transaction_listing import TransactionListingCalls
 from fairlead_broker.kafka.calls.transaction_sessions import TransactionSessions
 from fairlead_broker.kafka.calls.transactions import TransactionCalls
 from fairlead_broker.kafka.calls.versions import api_versions, unsupported_version
@@ -82,6 +83,7 @@ class Dispatch:
             **OffsetCalls(broker).calls(),
             **ProducerCalls(broker, sessions).calls(),
             **TransactionCalls(broker, sessions).calls(),
+            **TransactionListingCalls(broker).calls(),
             **CoordinatorCalls(broker).calls(),
             **GroupCalls(broker, changes, new_id).calls(),
             **ClassicCalls(broker, new_id).calls(),

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from kafka import KafkaAdminClient
+from kafka.admin import TransactionState
 
 from broker_kit import Calls
 from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced, read_to_end
@@ -197,3 +199,29 @@ async def test_transactions_of_kafka_are_listed_over_http(start: StartBroker) ->
 
     assert described["state"] == "open"
     assert [each["topic"] for each in described["open_at"]] == ["orders"]
+
+
+async def test_kafkas_tools_list_and_describe_transactions(bootstrap: str) -> None:
+    """An administrator sees each producer once, with the state and the partitions of its newest transaction."""
+
+    def run() -> tuple[dict[str, str], Any]:
+        producers = [transactional(bootstrap, name) for name in ("done", "open")]
+        for producer in producers:
+            producer.begin_transaction()
+            sent(producer, "orders", ["v"])
+        producers[0].commit_transaction(SECONDS_MAX)
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        try:
+            found = [each for of_broker in admin.list_transactions().values() for each in of_broker]
+            listed = {each.transactional_id: each.state for each in found}
+            return listed, admin.describe_transactions(["open"])["open"]
+        finally:
+            admin.close()
+
+    listed, described = await asyncio.to_thread(run)
+
+    # The leader of a partition may not have confirmed the commit yet.
+    assert listed.pop("done") in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
+    assert listed == {"open": TransactionState.ONGOING}
+    assert described.state is TransactionState.ONGOING
+    assert [(each.topic, each.partition) for each in described.topic_partitions] == [("orders", 0)]

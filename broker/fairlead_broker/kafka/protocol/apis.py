@@ -54,6 +54,8 @@ class ApiKey(IntEnum):
     DESCRIBE_QUORUM = 55
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
@@ -123,6 +125,14 @@ _TABLE: Final = (
     Api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, "One group for each transaction."),
     Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, "Metadata of at most 256 bytes."),
     Api(ApiKey.END_TXN, "EndTxn", 0, 5, "Version 5 states the epoch of the next transaction."),
+    Api(
+        ApiKey.LIST_TRANSACTIONS,
+        "ListTransactions",
+        0,
+        1,
+        "The newest transaction of each producer with a name. Each broker lists a share of them.",
+    ),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0, ""),
     Api(ApiKey.API_VERSIONS, "ApiVersions", 0, 4, "The only finalized feature is version 2 of transactions."),
     Api(
         ApiKey.SASL_HANDSHAKE,

@@ -40,6 +40,8 @@ from kafka.protocol.admin import (
     DescribeQuorumResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
@@ -50,6 +52,8 @@ from kafka.protocol.admin import (
     ListGroupsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
 )
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
@@ -132,6 +136,7 @@ __all__ = [
     "DescribeProducersResponse",
     "DescribeQuorumResponse",
     "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsResponse",
     "ElectLeadersResponse",
     "EndTxnResponse",
     "FetchResponse",
@@ -145,6 +150,7 @@ __all__ = [
     "ListGroupsResponse",
     "ListOffsetsResponse",
     "ListPartitionReassignmentsResponse",
+    "ListTransactionsResponse",
     "MetadataResponse",
     "OffsetCommitResponse",
     "OffsetDeleteResponse",
@@ -207,6 +213,8 @@ MESSAGES: Final[Mapping[ApiKey, tuple[Any, Any]]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
     ApiKey.TXN_OFFSET_COMMIT: (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     ApiKey.END_TXN: (EndTxnRequest, EndTxnResponse),
+    ApiKey.LIST_TRANSACTIONS: (ListTransactionsRequest, ListTransactionsResponse),
+    ApiKey.DESCRIBE_TRANSACTIONS: (DescribeTransactionsRequest, DescribeTransactionsResponse),
     ApiKey.ALTER_CONFIGS: (AlterConfigsRequest, AlterConfigsResponse),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (
         AlterPartitionReassignmentsRequest,
