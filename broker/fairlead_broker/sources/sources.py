@@ -49,7 +49,7 @@ class Sources:
         return cluster
 
     def forget(self, link: str) -> None:
-        """Close the connections of a deleted link with the next call of `close_replaced`."""
+        """Drop the connections of a deleted link; `close` closes them."""
         found = self._open.pop(link, None)
         if found is not None:
             self._replaced.append(found.cluster)

@@ -28,11 +28,11 @@ class Client:
     is_known: bool = True
     """Whether the client may use APIs other than those for authentication."""
     token: bytes | None = None
-    """Token with which the connection authenticated; None for an anonymous client."""
+    """Token with which the connection authenticated; None if it has used no token."""
     principal: str | None = None
     """Principal of the token."""
     certificate: Caller | None = None
-    """Caller that the client's certificate names; a token names the caller instead."""
+    """Caller of requests without a token, named by the client's certificate; None without such a certificate."""
     mechanism: str | None = None
     """SASL mechanism of the next SaslAuthenticate; None without a handshake."""
     software: tuple[str, str] | None = None
