@@ -144,7 +144,7 @@ async def test_quotas_that_fit_nothing_are_refused(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize(
-    "records", [150, pytest.param(24_000, marks=[pytest.mark.scenario, pytest.mark.timeout(900)])]
+    "records", [150, pytest.param(14_000, marks=[pytest.mark.scenario, pytest.mark.timeout(900)])]
 )
 async def test_a_producer_over_its_quota_keeps_order_and_gets_few_refusals(
     secured: Secured, monkeypatch: pytest.MonkeyPatch, records: int

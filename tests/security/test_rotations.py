@@ -37,6 +37,21 @@ async def admit(admin: Admin, principal: str) -> None:
         await admin.create_acl(principal, ["all"], kind, "*")
 
 
+async def are_open(urls: list[str]) -> None:
+    """Wait until every broker answers a caller without a token."""
+    for url in urls:
+        async with Admin(url, retry_timeout="1s") as admin:
+
+            async def is_open(admin: Admin = admin) -> bool:
+                try:
+                    await admin.list_topics()
+                except UnauthenticatedError:
+                    return False
+                return True
+
+            await until_true(is_open)
+
+
 @dataclass
 class Scene:
     """Enforcing brokers, and the files that tests replace."""
@@ -206,6 +221,7 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
             await cluster.roll(new, data="https", peer="https")
             await cluster.roll(new, data="http,https", peer="https")
             await admin.alter_cluster_config({"security.mode": "open"})
+            await are_open(plain)
         again = Load("again", plain)
         again_task = tasks.create_task(again.run())
         await asyncio.gather(new.goes_on(), again.goes_on())
