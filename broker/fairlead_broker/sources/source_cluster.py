@@ -55,35 +55,35 @@ class SourceCluster:
         self._client: pyreqwest.client.Client = _client(credentials)
 
     async def versions(self) -> Versions:
-        """Return the versions and the id of the source. Raises like `_call`."""
+        """Return the versions and the id of the source. Raises like `_send`."""
         return await self._json("GET", "/v1/versions", Versions)
 
     async def metadata(self) -> Metadata:
-        """Return the brokers, and the topics that the link may describe. Raises like `_call`."""
+        """Return the brokers, and the topics that the link may describe. Raises like `_send`."""
         return await self._json("GET", "/v1/metadata", Metadata)
 
     async def topic(self, name: str) -> TopicDescription:
-        """Return a topic with its configuration. Raises like `_call`."""
+        """Return a topic with its configuration. Raises like `_send`."""
         return await self._json("GET", f"/v1/topics/{quote(name)}", TopicDescription)
 
     async def offsets(self, request: OffsetsLookupRequest) -> OffsetsLookupAnswer:
-        """Return the offsets at positions of partitions. Raises like `_call`."""
+        """Return the offsets at positions of partitions. Raises like `_send`."""
         return await self._json("POST", "/v1/offsets:lookup", OffsetsLookupAnswer, request)
 
     async def hand_over(self, name: str, request: HandOverRequest) -> HandOverAnswer:
-        """Make the source refuse records for a topic; return the ends of its partitions. Raises like `_call`."""
+        """Make the source refuse records for a topic; return the ends of its partitions. Raises like `_send`."""
         return await self._json("POST", f"/v1/topics/{quote(name)}:hand-over", HandOverAnswer, request)
 
     async def take_back(self, name: str) -> None:
-        """Make the source accept records for a topic again. Raises like `_call`."""
+        """Make the source accept records for a topic again. Raises like `_send`."""
         await self._json("POST", f"/v1/topics/{quote(name)}:take-back", TopicDescription)
 
     async def get(self, path: str, type_: type[T], query: Mapping[str, str | int] | None = None) -> T:
-        """Return the JSON answer to a call that changes nothing. Raises like `_call`."""
+        """Return the JSON answer to a call that changes nothing. Raises like `_send`."""
         return await self._json("GET", f"{path}?{urlencode(query)}" if query else path, type_)
 
     async def items(self, path: str, type_: type[Page[T]]) -> list[T]:
-        """Return the items of all pages of a list. Raises like `_call`."""
+        """Return the items of all pages of a list. Raises like `_send`."""
         items: list[T] = []
         after: str | None = None
         while True:
@@ -97,7 +97,7 @@ class SourceCluster:
             after = page.next
 
     async def fetch(self, address: str, request: FetchRequest) -> list[Frame]:
-        """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_call`."""
+        """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_send`."""
         seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         headers = {"content-type": JSON, "accept": FRAMES}
         body = await self._send(address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds)

@@ -1,6 +1,6 @@
 """Lag of groups and targets of resets: committed offsets compared with positions reported by leaders.
 
-Used by `groups` and `group_upkeep`. The module computes values only, without requests or writes.
+Used by `groups` and `upkeep`. The module computes values only, without requests or writes.
 """
 
 from __future__ import annotations
