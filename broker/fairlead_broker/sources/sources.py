@@ -40,16 +40,19 @@ class Sources:
         return cluster
 
     async def checked(self, link: str, record: LinkRecord) -> SourceCluster:
-        """Return the connections of a link after checking the id of its source.
+        """Return the connections of a link after checking the id of its source, and close replaced connections.
 
         Raises `SourceUnreachable`, the source's `ProblemError`, and `link_source_changed`.
         """
         cluster = self.of(link, record.source)
+        # Calls on the newest of the replaced connections may still be in progress.
+        while len(self._replaced) > 1:
+            await self._replaced.pop(0).close()
         check_source(link, record.source, (await cluster.versions()).cluster_id)
         return cluster
 
     def forget(self, link: str) -> None:
-        """Drop the connections of a deleted link; `close` closes them."""
+        """Drop the connections of a deleted link; a later check or `close` closes them."""
         found = self._open.pop(link, None)
         if found is not None:
             self._replaced.append(found.cluster)
