@@ -149,23 +149,32 @@ def test_a_deleted_cluster_is_gone_soon(kubernetes_pods: KubernetesPods, tmp_pat
 
 
 class SeenConditions:
-    """All conditions that a Cluster has during a block."""
+    """All conditions that a Cluster has during a block, without those of a spec that has changed since."""
 
     def __init__(self, stage: PodsStage) -> None:
-        """Start to watch the Cluster."""
+        """Start to watch the Cluster, and wait until its current conditions are seen."""
         self.over = threading.Event()
+        self._begun = threading.Event()
         self._seen: list[Manifest] = []
         threading.Thread(target=stage.wait, args=(self._look, 2 * SLOW_SECONDS), daemon=True).start()
+        assert self._begun.wait(SLOW_SECONDS), "the Cluster is seen"
 
     def _look(self, cluster: Manifest | None) -> bool:
-        if cluster is not None:
+        if cluster is not None and is_observed(cluster):
             self._seen.append(cluster)
+            self._begun.set()
         return self.over.is_set() or cluster is None
 
     def values(self, condition: str) -> list[str]:
         """Return the statuses of a condition in order, without consecutive duplicates."""
         statuses = [str(condition_of(each, condition).get("status")) for each in self._seen]
         return [value for value, _ in itertools.groupby(statuses)]
+
+
+def is_observed(cluster: Manifest) -> bool:
+    """Return whether the status describes the current spec."""
+    observed = (cluster.get("status") or {}).get("observedGeneration")
+    return bool(observed == cluster["metadata"]["generation"])
 
 
 def is_homeless(pod: Manifest) -> bool:
