@@ -16,21 +16,24 @@ from compacted.switches import SWITCHES
 from compacted.world import run
 from simulator.judge import Liveness, Violation
 
-FOUND: dict[str, tuple[int, type[Violation]]] = {
-    "copy-again": (6, NoDeletedKeyBack),
-    "least-removed": (19, NoDeletedKeyBack),
-    "end-after-cut": (87, NoDeletedKeyBack),
-    "note-removed": (6, NoDeletedKeyBack),
-    "take-removed": (1, Liveness),
-    "horizon": (43, DeletesReachReaders),
-    "epochs-apart": (0, OffsetsCovered),
-    "append-times-apart": (2, NewestOfEachKeyStays),
-    "hash-of-key": (6, NoDeletedKeyBack),
-    "cut-to-merged": (0, Liveness),
-    "synced-segment": (0, OffsetsCovered),
-    "synced-names": (31, OffsetsCovered),
+FOUND: dict[str, tuple[int, type[Violation], bool]] = {
+    "copy-again": (6, NoDeletedKeyBack, False),
+    "least-removed": (19, NoDeletedKeyBack, False),
+    "end-after-cut": (87, NoDeletedKeyBack, False),
+    "note-removed": (6, NoDeletedKeyBack, False),
+    "take-removed": (1, Liveness, False),
+    "horizon": (43, DeletesReachReaders, False),
+    "epochs-apart": (0, OffsetsCovered, False),
+    "append-times-apart": (2, NewestOfEachKeyStays, False),
+    "hash-of-key": (6, NoDeletedKeyBack, False),
+    "cut-to-merged": (0, Liveness, False),
+    "synced-segment": (0, OffsetsCovered, False),
+    "synced-names": (31, OffsetsCovered, False),
+    "whole-segment": (0, OffsetsCovered, False),
+    "aborted-records": (2, NewestOfEachKeyStays, True),
 }
-"""For each dropped rule, the seed of a world without the rule, and the invariant that is violated."""
+"""For each dropped rule, the seed of a world without the rule, the violated invariant, and whether the world
+has aborted transactions."""
 MUST_HAPPEN = (
     "rounds",
     "cut rounds",
@@ -39,6 +42,7 @@ MUST_HAPPEN = (
     "lowered",
     "cut to a merged batch",
     "readers",
+    "aborted",
     "leaders",
 )
 
@@ -48,7 +52,7 @@ MUST_HAPPEN = (
 )
 def test_no_world_of_a_compacted_partition_breaks_an_invariant(worlds: int) -> None:
     """Replicas that clean, lose power, are away, are replaced or lead keep the newest record of each key."""
-    verdicts = [run(seed) for seed in range(worlds)]
+    verdicts = [run(seed, has_transactions=seed % 2 == 1) for seed in range(worlds)]
     counts: Counter[str] = Counter()
     for verdict in verdicts:
         counts.update(verdict.counts)
@@ -66,8 +70,8 @@ def test_every_rule_of_cleaning_has_its_world() -> None:
 @pytest.mark.parametrize("name", FOUND)
 def test_a_dropped_rule_of_cleaning_is_found(name: str) -> None:
     """The recorded world violates its invariant without the rule."""
-    seed, invariant = FOUND[name]
+    seed, invariant, has_transactions = FOUND[name]
     with SWITCHES[name].drop():
-        without = run(seed)
+        without = run(seed, has_transactions=has_transactions)
 
     assert type(without.violation) is invariant

@@ -112,9 +112,14 @@ def order_for(
     removal_limit: int = 0,
     buffer_bytes: int = BUFFER_BYTES_MIN,
     seed: bytes = SEED,
+    stable_offset: int | None = None,
 ) -> tuple[CleaningOrder, int]:
-    """Return the order of the next round, due or not, and the log's generation."""
-    planned = plan_round(log, log.checkpoint_high_watermark, TimestampUs(now_us))
+    """Return the order of the next round, due or not, and the log's generation.
+
+    `stable_offset`: end of the records that may be cleaned, by default the high watermark.
+    """
+    stable = log.checkpoint_high_watermark if stable_offset is None else Offset(stable_offset)
+    planned = plan_round(log, stable, TimestampUs(now_us))
     order = cleaning_order(
         log,
         planned,

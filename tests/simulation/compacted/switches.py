@@ -12,6 +12,7 @@ from compacted.world import World
 from fairlead_api.identifiers import Offset
 from fairlead_broker.compaction import removal, windows
 from fairlead_broker.compaction.cleaned_batches import CleanedBatches
+from fairlead_broker.compaction.fates import Fates
 from fairlead_broker.compaction.key_hashes import KeyHashes
 from fairlead_broker.compaction.removal import Copying
 from fairlead_broker.log import PartitionLog
@@ -83,6 +84,13 @@ def _begin_unsynced(storage: Any, folder: Path, base_offset: Offset) -> None:
     _BEGIN_SWAP(_WithoutFolderSync(storage), folder, base_offset)  # type: ignore[arg-type]
 
 
+def _close_before_whole(self: Any) -> None:
+    buffers, self._buffers = self._buffers, []
+    _CLOSE(self)
+    if buffers:
+        self._file.write(buffers, self._flushed)
+
+
 SWITCHES: Final = {
     "copy-again": Switch(
         "copy-again",
@@ -139,5 +147,15 @@ SWITCHES: Final = {
         "synced-names",
         "the name of a cleaned segment is durable before old segments go",
         (swap, "begin_swap", _begin_unsynced),
+    ),
+    "whole-segment": Switch(
+        "whole-segment",
+        "all batches of a cleaned segment are written before it is synced and counts",
+        (rounds._GroupWriter, "close", _close_before_whole),
+    ),
+    "aborted-records": Switch(
+        "aborted-records",
+        "the records of an aborted transaction go before its entry in the index of aborted transactions",
+        (Fates, "is_aborted", lambda _self, _header: False),
     ),
 }

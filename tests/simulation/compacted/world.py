@@ -2,8 +2,9 @@
 
 Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change to a
 disk, even in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
-ones, and become leaders. The shell of followers is reimplemented here; production code decides which batches a round
-writes, how a group of segments is swapped, and how a follower continues. The invariants are in `judge`.
+ones, and become leaders. In some worlds, leaders also write transactions that are aborted. The shell of followers is
+reimplemented here; production code decides which batches a round writes, how a group of segments is swapped, and how a
+follower continues. The invariants are in `judge`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from compacted.judge import (
 from fairlead_api.batch.batches import Record, decode_records
 from fairlead_api.batch.header import Codec
 from fairlead_api.configuration import TopicConfig
-from fairlead_api.identifiers import LeaderEpoch, Offset, TimestampUs
+from fairlead_api.identifiers import LeaderEpoch, Offset, ProducerId, TimestampUs
 from fairlead_broker.compaction import removal
 from fairlead_broker.compaction.removal import Copying
 from fairlead_broker.log import BadCopy, LogDamaged, LogDirectory, PartitionLog
@@ -44,6 +45,8 @@ STEPS: Final = 120
 SETTLING_COPIES: Final = 400
 CHECKED_STEPS: Final = 4
 """Number of steps between two checks of all replicas."""
+PRODUCER: Final = 7
+"""Id of the producer whose transactions are aborted."""
 KEYS: Final = tuple(b"k%d" % number for number in range(3))
 
 
@@ -70,7 +73,7 @@ class Reader:
 class World:
     """One run, determined by its seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, has_transactions: bool = False) -> None:
         """Create empty replicas, the first of which leads."""
         self.rng = random.Random(seed)
         self.losses = Losses()
@@ -81,6 +84,8 @@ class World:
         self.leader = 0
         self.epoch = 0
         self.high_watermark = 0
+        self.has_transactions = has_transactions
+        self.transactions = 0
         self.copied: dict[int, int] = {}
         """Log end offset of each replica, as far as the current leader knows."""
         self.history = History()
@@ -108,6 +113,8 @@ class World:
             self.elect: 1,
             self.forget: 1.5,
         }
+        if self.has_transactions:
+            steps[self.abort] = 1.5
         for number in range(STEPS):
             [step] = self.rng.choices(list(steps), list(steps.values()))
             step()
@@ -122,11 +129,13 @@ class World:
         complete = {}
         for number, replica in enumerate(self.replicas):
             if replica.is_alive:
+                stable = _stable_offset(replica.log, self.high_watermark)
                 known_end = min(self.high_watermark, replica.log.end_offset) if number in self.isr else 0
                 check_log(self.history, replica.log, known_end, replica.name)
                 if number in self.isr:
-                    complete[replica.name] = replica.log
-                    check_records(self.history, replica.log, self.high_watermark, replica.name)
+                    check_records(self.history, replica.log, stable, replica.name)
+                    if stable == self.high_watermark:
+                        complete[replica.name] = replica.log
         check_agreement(complete, self.high_watermark)
 
     # -- steps
@@ -152,6 +161,27 @@ class World:
         replica.log.checkpoint_high_watermark = Offset(self.high_watermark)
         replica.log.sync()
         self.history.records |= {each.offset: each for each in committed(replica.log, base)}
+
+    def abort(self) -> None:
+        """Append a batch of a transaction, perhaps another batch, and the marker that aborts the transaction."""
+        replica = self.replicas[self.leader]
+        if not replica.is_alive:
+            return
+        self.transactions += 1
+        batches = KeyedBatches(replica.log, self.epoch, self.now_us)
+        rows = [(self.rng.choice(KEYS), b"aborted %d" % number) for number in range(self.rng.randint(1, 3))]
+        first = batches.transact(PRODUCER, self.transactions, rows)
+        self.now_us = batches.time_us
+        if self.rng.random() < 0.5:
+            self.write()
+        if self.rng.random() < 0.3:
+            replica.log.roll()
+        batches.time_us = self.now_us
+        batches.end(PRODUCER, self.transactions, first, commit=False)
+        self.now_us = batches.time_us
+        replica.log.checkpoint_high_watermark = Offset(self.high_watermark)
+        replica.log.sync()
+        self.counts["aborted"] += 1
 
     def copy(self, number: int | None = None) -> None:
         """Let a follower copy from the leader."""
@@ -202,7 +232,7 @@ class World:
         log = replica.log
         if not replica.is_alive:
             return
-        if not plan_round(log, log.checkpoint_high_watermark, TimestampUs(self.now_us)).range.total_bytes:
+        if not plan_round(log, log.stable_offset(), TimestampUs(self.now_us)).range.total_bytes:
             return
         if self.rng.random() < 0.25:
             replica.disk.cut_at = replica.disk.operations + self.rng.randint(1, 40)
@@ -212,7 +242,7 @@ class World:
             limit = min(self.high_watermark, *present)
         before = log.cleaning.removed
         try:
-            clean_log(log, self.now_us, replica.disk, removal_limit=limit)
+            clean_log(log, self.now_us, replica.disk, removal_limit=limit, stable_offset=log.stable_offset())
             self.counts["rounds"] += 1
             self.counts["tombstones went"] += log.cleaning.removed > before
         except PowerCut:
@@ -232,16 +262,19 @@ class World:
         if self.reader is None:
             self.reader = Reader(self.now_us)
         reader = self.reader
+        leader.log.load_aborted()
+        stable = _stable_offset(leader.log, self.high_watermark)
         for _ in range(3):
-            if reader.position < self.high_watermark:
-                found = leader.log.read(Offset(reader.position), 1, Offset(self.high_watermark))
-                for record in decode_records(found.data):
-                    if record.offset >= reader.position and record.key is not None:
-                        reader.shown.pop(record.key, None)
-                        if record.value is not None:
-                            reader.shown[record.key] = record
+            if reader.position < stable:
+                found = leader.log.read(Offset(reader.position), 1, stable)
+                for piece in leader.log.without_aborted(found) or []:
+                    for record in decode_records(piece):
+                        if record.offset >= reader.position and record.key is not None:
+                            reader.shown.pop(record.key, None)
+                            if record.value is not None:
+                                reader.shown[record.key] = record
                 reader.position = found.next_offset
-        if reader.position >= self.high_watermark:
+        if reader.position >= stable:
             self.reader = None
             if self.now_us - reader.begun_us < RETENTION_US:
                 self.counts["readers"] += 1
@@ -331,7 +364,21 @@ class World:
         self.epoch += 1
         log = self.replicas[number].log
         log.begin_epoch(LeaderEpoch(self.epoch))
+        self._abort_open()
         self.history.lead(log, self.high_watermark)
+
+    def _abort_open(self) -> None:
+        """Let a new leader append the marker of a transaction whose marker it does not have."""
+        log = self.replicas[self.leader].log
+        state = log.producers.state
+        first, entry = state.transactions.first_offsets.get(ProducerId(PRODUCER)), state.producer(PRODUCER)
+        if first is not None and entry is not None:
+            batches = KeyedBatches(log, self.epoch, self.now_us)
+            batches.end(PRODUCER, entry.epoch, first, commit=False)
+            self.now_us = batches.time_us
+            log.checkpoint_high_watermark = Offset(self.high_watermark)
+            log.sync()
+            self.counts["aborted by a new leader"] += 1
 
     def _truncate(self, log: PartitionLog, leader: PartitionLog) -> None:
         """Cut a follower's log at the last offset that it has in common with the leader's log."""
@@ -366,6 +413,11 @@ class World:
         return Replica(name, disk, directory.open_partition(TOPIC, PARTITION, CONFIG))
 
 
+def _stable_offset(log: PartitionLog, high_watermark: int) -> Offset:
+    """Return the end of the offsets that a reader of committed records may get from a log."""
+    return log.producers.state.transactions.copy().stable_offset(Offset(high_watermark), log.log_start_offset)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """Outcome of a run."""
@@ -375,7 +427,7 @@ class Verdict:
     counts: Counter[str]
 
 
-def run(seed: int) -> Verdict:
-    """Run the world for a seed."""
-    world = World(seed)
+def run(seed: int, *, has_transactions: bool = False) -> Verdict:
+    """Run the world for a seed, without or with aborted transactions."""
+    world = World(seed, has_transactions=has_transactions)
     return Verdict(seed, violation_of(world.run), world.counts)
