@@ -15,6 +15,7 @@ from typing import TypeAlias
 import cleaning
 import compression
 import footprint
+import kafka_listener
 import records
 import secured
 import throughput
@@ -29,6 +30,8 @@ PARTS: dict[str, Part] = {
     "kilobyte": throughput.kilobyte,
     "send": records.send,
     "consume": consuming.consume,
+    "kafka-throughput": kafka_listener.throughput,
+    "kafka-waiting": kafka_listener.waiting,
     "nats": records.nats,
     "compression": compression.compression,
     "cleaning": cleaning.cleaning,

@@ -112,6 +112,17 @@ SECTIONS = (
         "compression",
         (ratios("Compressed records, against Kafka", "bench.json", ("compression",), "make bench"),),
     ),
+    Section(
+        "kafka-listener",
+        (
+            ratios(
+                "Kafka's clients, against Kafka",
+                "bench.json",
+                ("kafka-throughput", "kafka-waiting"),
+                "make bench",
+            ),
+        ),
+    ),
     Section("http", (requests,)),
     Section(
         "secured",
