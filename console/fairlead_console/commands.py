@@ -117,7 +117,13 @@ async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, unti
     """Serve until SIGTERM or SIGINT; return the exit code."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        listener = socket.create_server((settings.host, settings.port), family=family, backlog=128)
+        listener = socket.create_server(
+            (settings.host, settings.port),
+            family=family,
+            backlog=128,
+            # The address [::] stands for all addresses, those of IPv4 too.
+            dualstack_ipv6=settings.host == "::" and socket.has_dualstack_ipv6(),
+        )
     except OSError as error:
         typer.echo(
             f"fairlead: the console cannot listen on {settings.host}:{settings.port}: {error}", err=True

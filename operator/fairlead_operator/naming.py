@@ -62,6 +62,7 @@ ETCD_BACKUP: Final = Kind(API_VERSION, "EtcdBackup", "etcdbackups")
 CRON_JOB: Final = Kind("batch/v1", "CronJob", "cronjobs")
 JOB: Final = Kind("batch/v1", "Job", "jobs")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
 POD: Final = Kind("v1", "Pod", "pods")
 SERVICE: Final = Kind("v1", "Service", "services")
 SECRET: Final = Kind("v1", "Secret", "secrets")
@@ -93,6 +94,7 @@ OWNED_KINDS: Final = (
     CONFIG_MAP,
     SERVICE,
     STATEFUL_SET,
+    DEPLOYMENT,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
     INGRESS,
@@ -118,6 +120,7 @@ BACKUP_OF_LABEL: Final = f"{GROUP}/etcd-backup-of"
 """Label with the name of the Cluster whose etcd a pod may read for a snapshot."""
 APP_NAME: Final = "fairlead"
 BROKER_COMPONENT: Final = "broker"
+CONSOLE_COMPONENT: Final = "console"
 ETCD_COMPONENT: Final = "etcd"
 BACKUP_COMPONENT: Final = "etcd-backup"
 
@@ -190,6 +193,7 @@ TLS_PORT: Final = 9524
 EXTERNAL_PORT: Final = 9523
 """Port of the brokers' listener for clients outside the Kubernetes cluster."""
 KAFKA_PORT: Final = 9092
+CONSOLE_PORT: Final = 9580
 PEER_PORT: Final = 9521
 OPS_PORT: Final = 9522
 DATA_PORT_NAME: Final = "http"
@@ -212,6 +216,7 @@ ETCD_TLS_CLIENT_PORT_NAME: Final = "client-tls"
 ETCD_TLS_PEER_PORT_NAME: Final = "peer-tls"
 
 BROKER_CONTAINER: Final = "broker"
+CONSOLE_CONTAINER: Final = "console"
 ETCD_CONTAINER: Final = "etcd"
 DATA_VOLUME: Final = "data"
 CONFIG_VOLUME: Final = "config"
@@ -353,6 +358,11 @@ def brokers_policy_name(cluster: str) -> str:
 def metrics_user_name(cluster: str) -> str:
     """Return the name of the User whose token Prometheus uses to read metrics, which is also the name of its Secret."""
     return f"{cluster}-metrics"
+
+
+def console_name(cluster: str) -> str:
+    """Return the name of the console: its Deployment, Service, NetworkPolicy and route."""
+    return f"{cluster}-console"
 
 
 def pod_monitor_name(cluster: str) -> str:

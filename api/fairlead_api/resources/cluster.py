@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
+from fairlead_api.resources.cluster_console import Console
 from fairlead_api.resources.cluster_listeners import Listeners
 from fairlead_api.resources.cluster_parts import (
     POOL_IDS,
@@ -78,6 +79,9 @@ without a restart; other keys restart the brokers one at a time. Unknown and for
 the condition Warning."""
     security: ClusterSecurity | None = None
     """TLS, tokens and access rules. Without security settings, clients call without TLS and no caller is refused."""
+    console: Console | None = None
+    """Console, a web application with which people see and steer the cluster; by default the cluster has no \
+console."""
     network_policy: NetworkPolicySettings = NetworkPolicySettings()
     """Network access to the brokers."""
     pod_monitor: PodMonitorSettings = PodMonitorSettings()

@@ -271,8 +271,8 @@ class NetworkPolicySettings(Part):
     enabled: bool = True
     """Whether network policies are created."""
     clients: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
-    """Peers that may connect to the data port; by default all peers. With an empty list only the operator and the \
-brokers may connect."""
+    """Peers that may connect to the data port and to the console, such as an Ingress controller; by default all \
+peers. With an empty list only the operator, the brokers and the console may connect to the data port."""
     egress: Annotated[tuple[NetworkPeer, ...], kubernetes(maxItems=PEERS_MAX)] | None = None
     """Peers that the brokers may call in addition to the brokers, the managed etcd and DNS, such as the API server \
 and other issuers of tokens, or an external etcd; by default all peers. If peers are listed, members of a managed etcd \

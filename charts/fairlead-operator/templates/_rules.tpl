@@ -28,7 +28,7 @@ commands in pods. Secrets are read by name only: those that the operator creates
   verbs: [get, create, patch, delete]
 {{- end }}
 - apiGroups: [apps]
-  resources: [statefulsets]
+  resources: [deployments, statefulsets]
   verbs: [get, list, watch, create, patch, delete]
 # Each Cluster has one ConfigMap and one ServiceAccount for its whole life, which Kubernetes deletes with their owner.
 - apiGroups: [""]

@@ -30,6 +30,8 @@ from fairlead_operator.naming import (
     CLUSTER_LABEL,
     COMPONENT_LABEL,
     CONFIG_MAP,
+    CONSOLE_COMPONENT,
+    DEPLOYMENT,
     ETCD_COMPONENT,
     EVENT,
     OPTIONAL_KINDS,
@@ -255,7 +257,8 @@ class ClusterReconciler:
         if any("deletionTimestamp" in pod["metadata"] for pod in pods):
             return True
         sets = self._cache.owned_by(key.namespace, key.name, STATEFUL_SET)
-        missing = sum(each["spec"].get("replicas", 1) for each in sets) - len(pods)
+        there = [pod for pod in pods if _component(pod) != CONSOLE_COMPONENT]
+        missing = sum(each["spec"].get("replicas", 1) for each in sets) - len(there)
         return missing > 0 and self._end.holds_resources(key.namespace)
 
     async def _objects(self, cluster: Cluster) -> Objects:
@@ -437,7 +440,7 @@ def _with_certificates(plan: ClusterPlan, cluster: Cluster, certificates: Certif
     """Return the plan without new pods while a Cluster with security has no certificates."""
     if cluster.spec.security is None or (certificates is not None and certificates.authorities):
         return plan
-    kept = tuple(each for each in plan.manifests if each["kind"] != STATEFUL_SET.kind)
+    kept = tuple(each for each in plan.manifests if each["kind"] not in (STATEFUL_SET.kind, DEPLOYMENT.kind))
     return replace(plan, manifests=kept)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import SERVICE_ACCOUNT, Manifest, service_account_name
 from fairlead_operator.render.brokers import broker_set, config_map
+from fairlead_operator.render.console import console_objects
 from fairlead_operator.render.etcd import etcd_objects
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.metadata import framed
@@ -24,6 +25,11 @@ def _security(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     ]
 
 
+def _console(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
+    console = cluster.spec.console
+    return [] if console is None else console_objects(cluster, console, inputs)
+
+
 def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     """Return all desired objects in a fixed order; every object precedes the objects that depend on it.
 
@@ -40,6 +46,7 @@ def render_cluster(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
         *broker_services(cluster, inputs),
         *etcd_objects(cluster, inputs),
         *(broker_set(cluster, pool, inputs) for pool in cluster.spec.brokers),
+        *_console(cluster, inputs),
         *routes(cluster, inputs),
         *pod_monitors(cluster, inputs),
     ]

@@ -10,6 +10,8 @@ from fairlead_operator.naming import (
     BACKUP_OF_LABEL,
     BROKER_COMPONENT,
     CLUSTER_LABEL,
+    CONSOLE_COMPONENT,
+    CONSOLE_PORT,
     DATA_PORT,
     DISRUPTION_BUDGET,
     ETCD_COMPONENT,
@@ -30,6 +32,7 @@ from fairlead_operator.naming import (
     bootstrap_service_name,
     brokers_budget_name,
     brokers_policy_name,
+    console_name,
     etcd_name,
     metrics_user_name,
     pod_monitor_name,
@@ -82,6 +85,8 @@ def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     policies = [_broker_policy(cluster, inputs)]
     if inputs.etcd is not None:
         policies.append(_etcd_policy(cluster, inputs))
+    if cluster.spec.console is not None:
+        policies.append(_console_policy(cluster))
     return policies
 
 
@@ -148,7 +153,10 @@ def _broker_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
     brokers = _pods(pod_selector(cluster.name, BROKER_COMPONENT))
     operator = _operator(inputs)
     clients = cluster.spec.network_policy.clients
-    data = None if clients is None else [brokers, *operator, *(dict(said(peer)) for peer in clients)]
+    console = [] if cluster.spec.console is None else [_pods(pod_selector(cluster.name, CONSOLE_COMPONENT))]
+    data = (
+        None if clients is None else [brokers, *operator, *console, *(dict(said(peer)) for peer in clients)]
+    )
     return _policy(
         cluster,
         brokers_policy_name(cluster.name),
@@ -204,6 +212,21 @@ def _etcd_policy(cluster: Cluster, inputs: RenderInputs) -> Manifest:
         if cluster.spec.network_policy.egress is None
         else [_rule([*clients, *peers], [members], way="to"), _dns()],
     )
+
+
+def _console_policy(cluster: Cluster) -> Manifest:
+    clients = cluster.spec.network_policy.clients
+    callers = None if clients is None else [dict(said(peer)) for peer in clients]
+    peers = cluster.spec.network_policy.egress
+    egress = None
+    if peers is not None:
+        # The console calls the issuer at which people sign in, which the brokers call too.
+        brokers = [_pods(pod_selector(cluster.name, BROKER_COMPONENT))]
+        egress = [_rule([DATA_PORT], brokers, way="to"), _dns()]
+        if peers:
+            egress.append({"to": [dict(said(peer)) for peer in peers]})
+    name = console_name(cluster.name)
+    return _policy(cluster, name, CONSOLE_COMPONENT, [_rule([CONSOLE_PORT], callers)], egress)
 
 
 def _policy(

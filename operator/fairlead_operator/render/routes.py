@@ -1,4 +1,4 @@
-"""Routes from an Ingress controller or a Gateway to the brokers' Services for external clients.
+"""Routes from an Ingress controller or a Gateway to the Services for external clients and to the console's Service.
 
 An HTTPRoute has no limit on the time of a request, since a long poll takes 40 seconds and a tail has no end. For an
 Ingress, the limit on the time of a request and HTTP/2 to the brokers are set by annotations that differ between
@@ -42,10 +42,26 @@ def routes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     if route is None or missing_kind(route, inputs.kinds):
         return []
     services = dict(_services(cluster, route, inputs))
+    return route_objects(cluster, route, services, DATA_PORT, BROKER_COMPONENT)
+
+
+def route_objects(
+    cluster: Cluster, route: ListenerRoute, services: dict[str, str], port: int, component: str
+) -> list[Manifest]:
+    """Return the objects of a route to one port of Services; `services` has each Service with its host.
+
+    An Ingress for all hosts has the name of the first Service.
+    """
     kind = ROUTE_KINDS[route.kind]
+
+    def frame(service: str) -> Manifest:
+        return framed(cluster, kind, service, component=component, annotations=dict(route.annotations))
+
     if kind == INGRESS:
-        return [_ingress(cluster, route, services)]
-    return [_gateway_route(cluster, route, kind, host, service) for service, host in services.items()]
+        return [_ingress(frame(next(iter(services))), route, services, port)]
+    return [
+        _gateway_route(frame(service), route, kind, host, service, port) for service, host in services.items()
+    ]
 
 
 def _services(cluster: Cluster, route: ListenerRoute, inputs: RenderInputs) -> Iterator[tuple[str, str]]:
@@ -56,11 +72,9 @@ def _services(cluster: Cluster, route: ListenerRoute, inputs: RenderInputs) -> I
             yield broker_service_name(cluster.name, broker), host
 
 
-def _ingress(cluster: Cluster, route: ListenerRoute, services: dict[str, str]) -> Manifest:
-    manifest = _framed(cluster, route, INGRESS, external_service_name(cluster.name))
+def _ingress(manifest: Manifest, route: ListenerRoute, services: dict[str, str], port: int) -> Manifest:
     backends = {
-        host: {"service": {"name": service, "port": {"number": DATA_PORT}}}
-        for service, host in services.items()
+        host: {"service": {"name": service, "port": {"number": port}}} for service, host in services.items()
     }
     manifest["spec"] = {
         "rules": [
@@ -75,9 +89,10 @@ def _ingress(cluster: Cluster, route: ListenerRoute, services: dict[str, str]) -
     return manifest
 
 
-def _gateway_route(cluster: Cluster, route: ListenerRoute, kind: Kind, host: str, service: str) -> Manifest:
-    manifest = _framed(cluster, route, kind, service)
-    rule: Manifest = {"backendRefs": [{"name": service, "port": DATA_PORT}]}
+def _gateway_route(
+    manifest: Manifest, route: ListenerRoute, kind: Kind, host: str, service: str, port: int
+) -> Manifest:
+    rule: Manifest = {"backendRefs": [{"name": service, "port": port}]}
     if kind == HTTP_ROUTE:
         rule["timeouts"] = dict(NO_TIMEOUT)
     manifest["spec"] = {
@@ -86,7 +101,3 @@ def _gateway_route(cluster: Cluster, route: ListenerRoute, kind: Kind, host: str
         "rules": [rule],
     }
     return manifest
-
-
-def _framed(cluster: Cluster, route: ListenerRoute, kind: Kind, name: str) -> Manifest:
-    return framed(cluster, kind, name, component=BROKER_COMPONENT, annotations=dict(route.annotations))

@@ -103,6 +103,7 @@ def test_no_right_that_is_never_used() -> None:
     # to delete when the operator changes the owner of an existing object, such as one of a retained Cluster.
     assert {resource for resource, verb in granted if verb == "delete"} == {
         "certificates",
+        "deployments",
         "httproutes",
         "ingresses",
         "networkpolicies",

@@ -116,6 +116,34 @@ def test_children_are_kept_as_drawn(kubernetes: Kubernetes, ready: str) -> None:
     assert repaired["metadata"]["labels"]["example.com/team"] == "blue"
 
 
+def test_a_console_is_created_and_deleted(kubernetes: Kubernetes, ready: str) -> None:
+    """A console runs a ready pod behind a Service; without `spec.console`, all of its objects are deleted."""
+    api = kubernetes.api
+    route = {"kind": "Ingress", "host": "console.example.com"}
+    api.patch(CLUSTER, ready, {"spec": {"console": {"readOnly": True, "route": route}}})
+    deployment = api.wait(
+        "deployment/main-console",
+        ready,
+        lambda each: each and each.get("status", {}).get("readyReplicas") == 1,
+    )
+    objects = (
+        "deployment/main-console",
+        "service/main-console",
+        "networkpolicy/main-console",
+        "ingress/main-console",
+    )
+    generation = deployment["metadata"]["generation"]
+    for each in objects:
+        api.wait(each, ready, bool)
+    api.patch(CLUSTER, ready, {"spec": {"console": None}})
+    for each in objects:
+        api.wait(each, ready, lambda found: found is None)
+    cluster = api.wait(CLUSTER, ready, is_done)
+
+    assert generation == 1
+    assert cluster["status"]["brokers"]["ready"] == 3
+
+
 @pytest.mark.scenario
 def test_a_paused_cluster_is_left_alone(
     kubernetes: Kubernetes, operator: SharedOperator, ready: str, namespace: str
