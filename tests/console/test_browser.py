@@ -20,6 +20,7 @@ PAGES = [
     "/security",
     "/security?principal=user%3Aann&name=orders",
     "/transactions",
+    "/links",
     "/topics/orders/tail",
     "/topics/latest/cleaning",
     "/topics/orders/cleaning",

@@ -166,6 +166,9 @@ CHANGES = [
     ("/brokers/cancel-move", "topic=orders&partition=0"),
     ("/topics/orders/produce", "value=1"),
     ("/transactions/1.0/abort", "typed=1.0"),
+    ("/links/east/pause", ""),
+    ("/links/east/promote", "typed=orders&topic=orders"),
+    ("/links/east/take-back", "topic=orders"),
     ("/topics/orders/clean", "partition=0"),
     ("/topics/orders/produce-file", "key_column=x"),
 ]
@@ -191,7 +194,7 @@ def test_every_change_is_in_the_list_of_foreign_forms() -> None:
     """The test of forms from other sites covers every address that changes something."""
     from fairlead_console.pages import PAGES
 
-    known = [re.sub(r"/(orders|billing|0|1[.]0)(?=/)", "/{}", path) for path, _ in CHANGES]
+    known = [re.sub(r"/(orders|billing|east|0|1[.]0)(?=/)", "/{}", path) for path, _ in CHANGES]
     changes = [
         re.sub(r"\{\w+\}", "{}", route.path)  # type: ignore[attr-defined]
         for each in PAGES
@@ -199,7 +202,8 @@ def test_every_change_is_in_the_list_of_foreign_forms() -> None:
         if "POST" in route.methods and not route.path.startswith("/sign-")  # type: ignore[attr-defined]
     ]
 
-    assert {each.replace("/{}/{}", "/{}/drain") for each in changes} == set(known)
+    verbs = {"/brokers/{}/{}": "/brokers/{}/drain", "/links/{}/{}": "/links/{}/pause"}
+    assert {verbs.get(each, each) for each in changes} == set(known)
 
 
 def test_a_read_only_console_changes_nothing(browser: Browser, bootstrap: str) -> None:

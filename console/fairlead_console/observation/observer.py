@@ -69,6 +69,8 @@ class Observer:
             begun = clock.monotonic()
             pause = ROUND_SECONDS
             try:
+                # The first pages of a cluster with many topics wait only for the sketch, so no other call precedes it.
+                await self._take_sketch()
                 await self._round(described=False)
             except UnauthenticatedError:
                 # Each refused call adds a line to the cluster's audit log.
@@ -84,9 +86,7 @@ class Observer:
         The first round in a cluster with many topics takes seconds. Until it ends, the picture is a sketch.
         """
         if self._picture is None:
-            async with self._sketching:
-                if self._picture is None and self._sketch is None:
-                    self._sketch = await self._sketched()
+            await self._take_sketch()
         if (
             self._picture is None
             and self._sketch is not None
@@ -126,6 +126,11 @@ class Observer:
             self.lags.append(now.at, {name: each.total_records for name, each in now.lags.items()})
             self.lag_seconds.append(now.at, {name: each.max_seconds for name, each in now.lags.items()})
 
+    async def _take_sketch(self) -> None:
+        async with self._sketching:
+            if self._picture is None and self._sketch is None:
+                self._sketch = await self._sketched()
+
     async def _sketched(self) -> Picture:
         """Return a picture without offsets, sizes and settings, which needs one call for all topics."""
         caller, versions, metadata, brokers = await self._outline()
@@ -139,7 +144,13 @@ class Observer:
 
     async def _ask(self, *, described: bool) -> Picture:
         admin = self._admin
-        caller, versions, metadata, brokers = await self._outline()
+        sketch = self._sketch if self.trouble is None else None
+        if sketch is None:
+            caller, versions, metadata, brokers = await self._outline()
+        else:
+            caller, versions, metadata, brokers = (
+                sketch.caller, sketch.versions, sketch.metadata, sketch.brokers
+            )  # fmt: skip
         descriptions = await self._topic_descriptions(metadata, described=described)
         ends = await _log_ends(admin, metadata)
         at = clock.now_ns() / 1e9

@@ -5,27 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_console.page import ConsolePage
-from fairlead_console.pages import (
-    broker,
-    brokers,
-    group,
-    group_reset,
-    groups,
+from fairlead_console.pages import problem, sign_in
+from fairlead_console.pages.cluster import broker, brokers, links, overview, security, transactions
+from fairlead_console.pages.groups import group, group_reset, groups
+from fairlead_console.pages.messages import (
     message,
     message_export,
     message_produce,
     message_tail,
     messages,
-    overview,
-    problem,
-    security,
-    sign_in,
-    topic,
-    topic_changes,
-    topic_cleaning,
-    topics,
-    transactions,
 )
+from fairlead_console.pages.topics import topic, topic_changes, topic_cleaning, topics
 
 PAGES: Final = (
     ConsolePage(overview.router, "Overview", "/"),
@@ -38,6 +28,7 @@ PAGES: Final = (
     ConsolePage(group_reset.router),
     ConsolePage(brokers.router, "Brokers", "/brokers"),
     ConsolePage(broker.router),
+    ConsolePage(links.router, "Links", "/links"),
     ConsolePage(transactions.router, "Transactions", "/transactions"),
     ConsolePage(security.router, "Security", "/security"),
     ConsolePage(messages.router),

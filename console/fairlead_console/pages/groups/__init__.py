@@ -1,0 +1,1 @@
+"""Pages about consumer groups: the list, one group, and the reset of its offsets."""

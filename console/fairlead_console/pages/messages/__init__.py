@@ -1,0 +1,1 @@
+"""Pages about records: searches, one record, live tails, exports, and forms that write records."""

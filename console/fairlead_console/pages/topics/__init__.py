@@ -1,0 +1,1 @@
+"""Pages about topics: the list, one topic, its changes and its cleaning."""
