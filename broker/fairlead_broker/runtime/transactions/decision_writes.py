@@ -52,8 +52,10 @@ class _Pending(Generic[A]):
     change: Change[A]
     deadline: float
     answer: asyncio.Future[A] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    standing: Standing | None = None
+    """Record on which the next attempt is based; the records in memory may be dropped in the meantime."""
     is_fresh: bool = False
-    """Whether the record in memory was read after the change arrived."""
+    """Whether this record was read after the change arrived."""
     side_effect: SideEffect = SideEffect.NONE
 
     def succeed(self, answer: A) -> None:
@@ -150,7 +152,9 @@ class DecisionWrites:
 
     async def _attempt(self, left: dict[ProducerId, _Pending[Any]]) -> None:
         try:
-            await self._read([each for each in left if each not in self._cache], left)
+            for producer_id, pending in left.items():
+                pending.standing = pending.standing or self._cache.get(producer_id)
+            await self._read([each for each, pending in left.items() if pending.standing is None], left)
             changes = _fitting(self._changes(left))
             stale = [
                 each for each, pending in left.items() if not pending.answer.done() and not pending.is_fresh
@@ -174,7 +178,7 @@ class DecisionWrites:
             for producer_id, standing in standings.items():
                 self.noted(producer_id, standing)
                 pending = left[producer_id]
-                pending.is_fresh = True
+                pending.standing, pending.is_fresh = standing, True
                 if written:
                     pending.succeed(changes[producer_id][1])
 
@@ -183,14 +187,15 @@ class DecisionWrites:
             return
         for producer_id, standing in (await self._store.read(producers)).items():
             self.noted(producer_id, standing)
-            left[producer_id].is_fresh = True
+            left[producer_id].standing, left[producer_id].is_fresh = standing, True
 
     def _changes(self, left: dict[ProducerId, _Pending[Any]]) -> dict[ProducerId, tuple[Replacement, Any]]:
         """Return the records to write with their answers, and answer changes that need no write."""
         changes: dict[ProducerId, tuple[Replacement, Any]] = {}
         now_us = self._clock.now_us()
         for producer_id, pending in left.items():
-            standing = self._cache[producer_id]
+            standing = pending.standing
+            assert standing is not None, "the records of all changes are read"
             try:
                 record, answer = pending.change(standing.record, now_us)
             except ProblemError as problem:
@@ -210,7 +215,7 @@ class DecisionWrites:
         now = self._clock.monotonic()
         for producer_id, pending in left.items():
             self._cache.pop(producer_id, None)
-            pending.is_fresh = False
+            pending.standing, pending.is_fresh = None, False
             if effect is SideEffect.MAYBE:
                 pending.side_effect = effect
             if now + RETRY_SECONDS >= pending.deadline:

@@ -178,6 +178,19 @@ async def test_large_records_are_written_in_several_writes(
     assert {(await scene.stored(each)).epoch for each in producers} == {1}
 
 
+async def test_more_producers_than_records_in_memory(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions of more producers than the broker keeps in memory are all written."""
+    monkeypatch.setattr(decision_writes, "CACHED_MAX", 2)
+    producers = [ProducerId(number) for number in range(5)]
+    for producer_id in producers:
+        await scene.create(producer_id)
+        await scene.end(Outcome.ABORT, epoch=9, producer_id=producer_id)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(scene.end(Outcome.COMMIT, producer_id=each) for each in producers))
+
+    assert {(await scene.stored(each)).epoch for each in producers} == {1}
+
+
 async def test_an_overtaken_decision_is_decided_again(scene: Scene) -> None:
     """A write that is based on an outdated record fails, and the request is decided again with the newer record."""
     standing = await scene.create()
