@@ -37,8 +37,9 @@ async def admit(admin: Admin, principal: str) -> None:
         await admin.create_acl(principal, ["all"], kind, "*")
 
 
-async def are_open(urls: list[str]) -> None:
-    """Wait until every broker answers a caller without a token."""
+async def open_cluster(administrator: Admin, urls: list[str]) -> None:
+    """Set the mode `open`, and wait until every broker answers a caller without a token."""
+    await administrator.alter_cluster_config({"security.mode": "open"})
     for url in urls:
         async with Admin(url, retry_timeout="1s") as admin:
 
@@ -220,8 +221,7 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
                     await stranger.list_topics()
             await cluster.roll(new, data="https", peer="https")
             await cluster.roll(new, data="http,https", peer="https")
-            await admin.alter_cluster_config({"security.mode": "open"})
-            await are_open(plain)
+            await open_cluster(admin, plain)
         again = Load("again", plain)
         again_task = tasks.create_task(again.run())
         await asyncio.gather(new.goes_on(), again.goes_on())
