@@ -26,9 +26,9 @@ REFUSALS_MIN: Final = 2
 PROBE_SECONDS_MIN: Final = 0.1
 """Time between the first two attempts to connect; each further attempt waits twice as long."""
 PROBE_SECONDS_MAX: Final = 5.0
-FIRST_PROBE_SECONDS_MAX: Final = 0.2
-"""Maximum time between two attempts while a port refuses and no connection was accepted: the broker is starting, and
-its end is detected only after the first connection."""
+FIRST_PROBE_SECONDS: Final = 0.05
+"""Time between two attempts while a port refuses and no connection was accepted: the broker is starting, and its end is
+detected only after the first connection."""
 SETTLED_SECONDS: Final = 1.0
 """Minimum duration of a connection after which the next attempt follows immediately."""
 SPARED_SECONDS: Final = 60.0
@@ -80,7 +80,10 @@ class FailureDetector:
     def connected(self, broker: BrokerId, now: float) -> None:
         """Record an accepted connection."""
         watched = self._watched[broker]
-        watched.was_connected, watched.refusals, watched.connected_at = True, 0, now
+        if not watched.was_connected:
+            # Attempts during the start of a broker must not delay the attempts after its end.
+            watched.was_connected, watched.attempts = True, 0
+        watched.refusals, watched.connected_at = 0, now
 
     def closed(self, broker: BrokerId, now: float) -> float:
         """Record the end of a connection, lost or not, and return the seconds until the next attempt."""
@@ -95,8 +98,7 @@ class FailureDetector:
         """Record a refused connection, and return the seconds until the next attempt."""
         watched = self._watched[broker]
         watched.refusals += 1
-        pause_seconds = _pause_seconds(watched)
-        return pause_seconds if watched.was_connected else min(pause_seconds, FIRST_PROBE_SECONDS_MAX)
+        return _pause_seconds(watched) if watched.was_connected else FIRST_PROBE_SECONDS
 
     def unreachable(self, broker: BrokerId) -> float:
         """Record an attempt without an answer, which proves nothing, and return the seconds until the next attempt."""

@@ -11,7 +11,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.controller.failure_detector import (
     ENDED_MAX,
     ENDED_SECONDS,
-    FIRST_PROBE_SECONDS_MAX,
+    FIRST_PROBE_SECONDS,
     PROBE_SECONDS_MAX,
     PROBE_SECONDS_MIN,
     REFUSALS_MIN,
@@ -112,13 +112,17 @@ def test_a_settled_connection_is_replaced_at_once() -> None:
     assert made.closed(BROKER, 50.1) == PROBE_SECONDS_MAX
 
 
-def test_a_starting_broker_is_tried_often_until_its_first_connection() -> None:
-    """Until a connection to an incarnation has been accepted, the pauses after refusals stay short."""
+def test_a_broker_killed_right_after_its_start_is_ended_as_soon_as_any_other() -> None:
+    """Attempts before the first connection are frequent, and do not delay the attempts after the broker's end."""
     made = detector(connected=False)
-    pauses = [made.refused(BROKER) for _ in range(12)]
+    starting = [made.refused(BROKER) for _ in range(6)] + [made.unreachable(BROKER) for _ in range(6)]
+    made.connected(BROKER, 10.0)
+    ended = [made.closed(BROKER, 10.1), made.refused(BROKER), made.refused(BROKER)]
 
-    assert pauses[0] == PROBE_SECONDS_MIN
-    assert max(pauses) == FIRST_PROBE_SECONDS_MAX
+    assert starting[:6] == [FIRST_PROBE_SECONDS] * 6
+    assert starting[-1] > PROBE_SECONDS_MIN
+    assert ended == [PROBE_SECONDS_MIN, 2 * PROBE_SECONDS_MIN, 4 * PROBE_SECONDS_MIN]
+    assert made.has_ended(BROKER, 10.5)
 
 
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=200))
