@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parents[1]
+BYTECODE = HERE.parent / "build" / "bytecode"
 KAFKA_VERSION = "4.3.1"
 JVM_BROKER_OPTIONS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 JVM_TOOL_OPTIONS = ("-Xmx512m",)
@@ -64,6 +65,15 @@ def session_cpu_seconds(session: int) -> float:
         if int(fields[3]) == session:
             ticks += sum(int(field) for field in fields[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def with_bytecode() -> dict[str, str]:
+    """Return the environment of a program that keeps its bytecode, as an installed program does.
+
+    If PYTHONDONTWRITEBYTECODE is set, compiling the modules of a checkout takes a third of each start.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**environment, "PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
 
 @dataclass(slots=True)
@@ -128,9 +138,10 @@ class FairleadPeer(PeerProcess):
         for listener in ("--listen", "--peer-listen", "--ops-listen"):
             command += [listener, "127.0.0.1:0"]
         command += ["--output", "json", *options]
+        environment = with_bytecode()
         began = time.monotonic()
         with log.open("wb") as stderr:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)
         assert process.stdout is not None
         ready = process.stdout.readline()
         if not ready:

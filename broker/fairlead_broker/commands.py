@@ -469,7 +469,10 @@ def _run(
 
     keep_freed_memory()
     _raise_descriptor_limit()
+    # The imported modules live until the process ends. The command line pauses collections during the imports.
+    gc.freeze()
     gc.set_threshold(*STARTING_THRESHOLDS)
+    gc.enable()
     set_up_logging(brokers[0].log_format, brokers[0].log_level)
     set_up_export(structlog.get_logger("fairlead"))
     code = uvloop.run(_serve(brokers, store, output, is_secured=is_secured, console=console))
@@ -519,7 +522,6 @@ async def _serve(
         return FAILED_EXIT
     # Objects that were created during startup live until the process ends. Each full garbage collection would traverse
     # all startup objects, block the event loop for tens of milliseconds, and free nothing.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*SERVING_THRESHOLDS)
     if any(settings.tls or settings.peer_tls for settings in brokers):

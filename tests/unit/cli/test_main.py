@@ -40,15 +40,25 @@ def test_a_command_imports_no_more_than_it_uses(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "loaded"), [("broker", False), ("produce", False), ("job", True)])
-def test_arrow_does_not_load_pandas_into_brokers_and_commands(command: str, loaded: bool) -> None:
-    """Arrow imports pandas in Spark jobs, but not in brokers and commands."""
+@pytest.mark.parametrize(
+    ("arguments", "loaded"),
+    [
+        (["broker", "start"], []),
+        (["broker", "list"], ["rich"]),
+        (["produce", "topic"], ["rich"]),
+        (["job", "run"], ["pandas", "rich"]),
+    ],
+)
+def test_libraries_load_no_packages_that_a_process_does_not_need(
+    arguments: list[str], loaded: list[str]
+) -> None:
+    """Arrow imports pandas only in Spark jobs, and the logging library does not import rich in broker processes."""
     program = (
         "import sys\n"
-        "from fairlead.cli.main import leave_out_pandas\n"
-        f"leave_out_pandas([{command!r}, 'x'])\n"
-        "import pyarrow as pa\n"
-        "print(pa.array([1, 2]).to_pylist(), bool(sys.modules.get('pandas')))\n"
+        "from fairlead.cli.main import leave_out_packages\n"
+        f"leave_out_packages({arguments!r})\n"
+        "import pyarrow as pa, structlog\n"
+        "print(pa.array([1, 2]).to_pylist(), [name for name in ('pandas', 'rich') if sys.modules.get(name)])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
