@@ -22,6 +22,7 @@ from waiting import pause
 pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.scenario]
 LOOK_SECONDS = 1.0
 """Interval at which clients check their files in these tests."""
+TWO_IN_SYNC = {"min.insync.replicas": 2}
 
 
 async def until_true(met: Callable[[], Awaitable[object]]) -> None:
@@ -189,9 +190,7 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
     async with processes(tmp_path, "http", "http") as cluster, asyncio.TaskGroup() as tasks:
         plain, secure = cluster.bootstrap("http"), cluster.bootstrap("https")
         async with Admin(plain) as admin:
-            await admin.create_topic(
-                TOPIC, partitions=3, replication_factor=3, config={"min.insync.replicas": 2}
-            )
+            await admin.create_topic(TOPIC, partitions=3, replication_factor=3, config=TWO_IN_SYNC)
         old = Load("old", plain)
         old_task = tasks.create_task(old.run())
         await old.goes_on()
