@@ -75,6 +75,7 @@ def documents() -> dict[str, dict[str, Any]]:
     bench["secured"] = compared("secured", handshakes=shaken)
     bench |= {part: compared(part) for part in ("transactions", "transform", "isolation")}
     bench |= {part: compared(part) for part in ("cleaning", "rebuild", "cleaning-latency")}
+    bench |= {part: compared(part) for part in ("kafka-throughput", "kafka-waiting")}
     decided = {"decisions_per_second": 9.9, "p50": 4_000.0, "p99": 20_000.0, "refused": 0}
     bench["decisions"] = measured(
         cases=[{"producers": 1, "runs": [decided | {"writes_per_second": 9.9, "broker_cores": 0.05}]}],
@@ -142,7 +143,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     assert "| 1 | 10 | 4.0 ms | 20.0 ms | 10 | 0.05 | 0 | 10 a second, p99 at most 500 ms | yes |" in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
         *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "compaction"),
-        *("revisions", "spark"),
+        *("kafka-listener", "revisions", "spark"),
     }
     assert "left out" not in said
 
