@@ -49,7 +49,7 @@ class IssuerSettings(BaseModel):
     """PEM file with authorities that are accepted when keys are fetched, in addition to the system's authorities."""
 
     bearer_file: Path | None = None
-    """File with a token that the fetch of the keys needs."""
+    """File with the bearer token that is sent when the keys are fetched."""
 
     principal_claim: str = "sub"
     """Claim with the name of the caller."""

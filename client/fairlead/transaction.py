@@ -149,8 +149,8 @@ class Transaction:
     async def _hand_over(self, *, is_followed: bool) -> HandedOver:
         """Wait until all records are acknowledged, and leave the decision to another program, for connectors.
 
-        Leaving the block neither commits nor aborts the transaction. `is_followed`: whether the transaction is decided
-        before this producer begins its next transaction, which then continues without a begin request. Raises
+        Leaving the block neither commits nor aborts the transaction. `is_followed`: whether the other program decides
+        the transaction before this producer begins its next transaction, which then needs no begin request. Raises
         `TransactionAbortedError` if a record was not acknowledged.
         """
         handed_over = await self._producer._hand_over_transaction(is_followed=is_followed)  # noqa: SLF001 - two halves

@@ -151,4 +151,4 @@ def _broken_rules(schema: JsonValue, subject: str) -> str:
     if not messages:
         return ""
     listed = "".join(f"- {message}\n" for message in messages)
-    return f"\nRules of {subject}, with the message of the refusal:\n\n{listed}"
+    return f"\nValidation rules for {subject}, each as the message of the refusal:\n\n{listed}"

@@ -42,7 +42,8 @@ Deadlines and pauses of the Python SDK, generated from the code. A call ends wit
 retry cannot fix, or at its deadline with the last error.
 
 - **One attempt** of any call takes at most `request_timeout`; a connection must be made within `connect_timeout`.
-- **Admin and metadata calls, commits** are retried until `retry_timeout`, each attempt with the next known address.
+- **Admin calls, metadata calls and commits** are retried until `retry_timeout`; each attempt uses the next known
+  address.
 - **A record** must be acknowledged within `delivery_timeout` after `send`, including the time in its batch and all
   attempts; `retries_max` limits the number of retries. When a limit is exceeded, the delivery raises an error.
 - **A fetch** is retried without a limit. A broker without new records answers after `fetch_wait_max`.

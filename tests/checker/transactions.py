@@ -79,7 +79,7 @@ class Transactions:
         return txn in self._visible
 
     def judge(self, offsets: Mapping[Place, int]) -> None:
-        """Find intermediate reads and cycles; `offsets` are the offsets of the records of transactions."""
+        """Find intermediate reads and cycles; `offsets` maps each transactional record to its offset."""
         self._judge_answers(offsets)
         follows, reads = self._follows(offsets), self._reads()
         circle = _cycle(reads)

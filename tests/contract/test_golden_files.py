@@ -22,7 +22,7 @@ def test_a_golden_file_is_written_as_the_program_writes() -> None:
 
 
 def test_a_sentence_is_no_part_of_a_schema() -> None:
-    """The description of a schema omits its sentences, but keeps fields that are named like keys of sentences."""
+    """The description of a schema omits prose, but keeps properties with the name of a prose key, such as `title`."""
     schema = {
         "description": "A sentence.",
         "required": ["title", "message"],

@@ -75,7 +75,7 @@ class Program:
         return reader.option("startingOffsets", "earliest").option("groupId", "flights").load()
 
     def finished_stream(self) -> None:
-        """Read all records with the text of a token, in a stream that ends."""
+        """Read all records in a stream that ends; the option `token` contains the token itself."""
         writer = self.stream(self.by_token).writeStream.format("memory").queryName("ended")
         writer = writer.option("checkpointLocation", f"{self.settings['folder']}/ended")
         query = writer.trigger(availableNow=True).start()

@@ -111,8 +111,11 @@ class TransactionStore:
         return compares, [Put(key(each), change.value) for each, change in changes.items()]
 
     async def find_name(self, name: str) -> NamedProducer | None:
-        """Return the producer with a name, or None."""
-        key = self._keys.producer_name(name)
+        """Return the producer with a name, or None, also for a name that no producer can have."""
+        try:
+            key = self._keys.producer_name(name)
+        except ValueError:
+            return None
         [item] = (await self._coordination.transact((), (Get(key),))).reads
         if item is None:
             return None

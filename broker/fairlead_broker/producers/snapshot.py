@@ -108,7 +108,7 @@ def _checksum(head: bytes, body: bytes) -> int:
 def _read_body(body: bytes, version: int) -> Snapshot:
     """Return the snapshot in a body written by `encode_snapshot`, whose checksum was verified.
 
-    In a snapshot without partition times, partition time is the append time, which gives the entries their ages.
+    In a snapshot without partition times, the ages of entries are computed from append times.
     """
     at = 0
 

@@ -392,7 +392,7 @@ class ColumnsBatch(PendingBatch):
         return [type(self)(self.queue, piece, self.created_at) for piece in slices[1:]]
 
     def _weight(self) -> int:
-        """Return the bytes of the columns."""
+        """Return the size of the columns in bytes."""
         return self.columns().nbytes
 
     def release(self) -> None:

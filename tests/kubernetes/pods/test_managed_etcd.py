@@ -31,7 +31,7 @@ URLS = {
 
 @pytest.fixture
 def operator_of(kubernetes_pods: KubernetesPods, tmp_path: Path) -> Iterator[Operators]:
-    """Yield a starter of operators that resolve names of pods, and stop them at the end."""
+    """Yield `Operators` that can resolve the names of pods, and stop all its operators at the end."""
     install_definitions(kubernetes_pods)
     operators = Operators(kubernetes_pods, tmp_path)
     yield operators

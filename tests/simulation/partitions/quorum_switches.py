@@ -77,7 +77,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "quorum-generation",
-        "Q2 a report counts in the generation of the record",
+        "Q2 a report counts only with the generation of the partition record",
         (QuorumLeader, "_is_generation", _is_replica),
     ),
     Switch(

@@ -129,7 +129,7 @@ def filled(bootstrap: str, topic: str) -> str:
 def test_the_sql_command_line_creates_writes_and_keeps_a_table(
     bootstrap: str, filled: str, tmp_path: Path
 ) -> None:
-    """A table of a topic that `spark-sql` creates and writes to is in the metastore of its next start."""
+    """A table that `spark-sql` creates for a topic is still in the metastore when `spark-sql` is started again."""
     table = TABLE.format(bootstrap=bootstrap, topic=filled)
     first = run_program(tmp_path, *command("spark-sql", "-S", "-e", f"{table}; {INSERT}; {COUNT}"))
     second = run_program(tmp_path, *command("spark-sql", "-S", "-e", f"{INSERT}; {COUNT}"))

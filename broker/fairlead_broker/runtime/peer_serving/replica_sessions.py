@@ -91,7 +91,8 @@ class ReplicaCursor:
     def skipped(self, next_offset: Offset) -> ReplicaFetchResult:
         """Return an answer that makes the follower skip records accepted as lost.
 
-        Followers of releases that do not know accepted losses ignore the answer, and remain at the lost records.
+        Followers of an older release do not support accepted losses: they ignore the answer and stay at the lost
+        records.
         """
         return self._result((), next_offset)
 

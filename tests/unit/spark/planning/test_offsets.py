@@ -78,7 +78,7 @@ def test_epochs_are_those_that_leaders_vouched_for() -> None:
     ],
 )
 def test_other_documents_are_refused_by_what_is_wrong(document: str, words: str) -> None:
-    """The error for a foreign document names its source or version, and the error for a wrong entry its path."""
+    """The error for another document says what was found, and the error for an invalid entry names its path."""
     with pytest.raises(OffsetsFormatError) as refused:
         StreamOffsets.from_json(document)
 
