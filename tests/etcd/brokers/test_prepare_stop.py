@@ -142,7 +142,8 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
 async def test_addresses_and_rack_of_the_pod_are_registered(alone: EtcdCluster, tmp_path: Path) -> None:
     """Brokers register the addresses of their settings, and no rack if the node has no zone.
 
-    `advertise_each` precedes `advertise`, whose placeholders are filled in. Configuration keys in the mounted file are applied.
+    `advertise_each` precedes `advertise`, whose placeholders are filled in. Configuration keys in the mounted file
+    are applied.
     """
     ports = [next(free) for free in [free_ports()] for _ in range(6)]
     text = f"cluster: orders.main\nadvertise_each: {{'1': 'localhost:{ports[3]}'}}\n"
