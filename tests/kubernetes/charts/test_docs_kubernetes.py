@@ -97,7 +97,7 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
     counts = (of_clusters, of_listeners, looked, of_topics, of_moves, of_backups, of_jobs, of_security)
-    assert counts == (19, 8, 1, 8, 8, 6, 3, 5)
+    assert counts == (20, 8, 1, 8, 8, 6, 3, 5)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

@@ -24,3 +24,10 @@ def test_a_batch_knows_its_offsets_over_the_end_of_the_numbers() -> None:
     batch = stored_batch(2**31 - 2, 4, 1000, 7)
 
     assert (batch.last_sequence, batch.last_offset, batch.append_time_us) == (2, 1004, 7)
+
+
+def test_an_entry_without_batches_expects_the_first_sequence() -> None:
+    """A producer whose first record in a partition is a marker begins with sequence 0, also for Kafka's clients."""
+    entry = ProducerEntry(ProducerEpoch(0), (), 1)
+
+    assert (entry.next_sequence, entry.continued_sequence) == (0, 0)

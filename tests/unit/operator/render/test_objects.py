@@ -359,6 +359,20 @@ def test_a_console_has_a_restricted_pod_with_the_options_of_the_spec() -> None:
     assert pod["automountServiceAccountToken"] is False
 
 
+def test_a_console_of_a_public_issuer_has_no_files_for_it() -> None:
+    """An issuer without a client secret and with a public authority needs no volume."""
+    console = {"oidc": {"issuer": "https://login.example"}}
+    pod = render_kit.drawn(render_kit.cluster_of(console=console))["Deployment/main-console"]["spec"][
+        "template"
+    ]["spec"]
+
+    assert pod["containers"][0]["args"][-2:] == [
+        "--oidc-issuer=https://login.example",
+        "--oidc-client-id=fairlead",
+    ]
+    assert [each["mountPath"] for each in pod["containers"][0]["volumeMounts"]] == ["/tmp"]
+
+
 def test_a_console_is_reached_by_its_route_and_reaches_the_brokers() -> None:
     """The policies let the console call the brokers, and let only clients call it; a route has the console's port."""
     drawn = render_kit.drawn(
