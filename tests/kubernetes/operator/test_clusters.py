@@ -120,7 +120,8 @@ def test_a_console_is_created_and_deleted(kubernetes: Kubernetes, ready: str) ->
     """A console runs a ready pod behind a Service; without `spec.console`, all of its objects are deleted."""
     api = kubernetes.api
     route = {"kind": "Ingress", "host": "console.example.com"}
-    api.patch(CLUSTER, ready, {"spec": {"console": {"readOnly": True, "route": route}}})
+    spec = {"console": {"readOnly": True, "route": route}, "networkPolicy": {"enabled": True}}
+    api.patch(CLUSTER, ready, {"spec": spec})
     deployment = api.wait(
         "deployment/main-console",
         ready,
