@@ -422,7 +422,10 @@ def _unreached(facts: Facts) -> Iterable[tuple[str, str]]:
     if not outside.bootstrap and type_ in ASSIGNED_TYPES:
         what = "load balancer" if type_ == "loadbalancer" else "node port"
         name = external_service_name(facts.cluster.name)
-        yield "NoExternalAddress", f"the Service {name} has no {what} yet, so external clients cannot reach it"
+        yield (
+            "NoExternalAddress",
+            f"the Service {name} has no {what} yet, so external clients cannot reach it",
+        )
     if outside.missing_kind:
         yield (
             "RouteKindMissing",
