@@ -107,7 +107,7 @@ class History:
         raise Lost(msg)
 
     def clean_twice(self, disk: LyingDisk, change: int) -> tuple[bool, bool]:
-        """Clean the log, and again after the horizons of its tombstones, and interrupt it at a change of the disk.
+        """Clean the log, and again after the horizons of its tombstones; interrupt this at a change of the disk.
 
         Returns whether the cleaning was interrupted, and whether the second cleaning had begun.
         """

@@ -64,7 +64,7 @@ class Side:
     broker: BrokerProcess
 
     async def start(self) -> None:
-        """Start the broker, after the first start with the same address."""
+        """Start the broker; later starts use the address of the first start."""
         await asyncio.to_thread(self.broker.start)
         self.broker.listeners = (self.url.removeprefix("http://"), "127.0.0.1:0", "127.0.0.1:0")
 
@@ -76,7 +76,7 @@ class Side:
 
 @dataclass(slots=True)
 class Producer:
-    """The only producer of a partition: it remembers its acknowledged values, and when it was last acknowledged."""
+    """The only producer of a partition: it remembers its acknowledged values and when the last one was acknowledged."""
 
     partition: int
     sides: tuple[Side, Side]

@@ -61,7 +61,7 @@ class QuorumModel:
         return is_full(state, self.world)
 
     def _lost_by_promises(self, state: State) -> str | None:
-        """Return R voters whose best log lacks a committed record: any R promises must suffice."""
+        """Return R voters whose best log lacks a committed record; any R answers must be enough for a safe election."""
         draft, record, committed = Draft(state, self.world), state.records[-1], state.committed
         able = []
         for voter in record.voters:

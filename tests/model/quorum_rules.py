@@ -1,4 +1,4 @@
-"""Rules of the model of quorum replication, as changes of one state: commits, votes, promises and appointments.
+"""Rules of the model of quorum replication, as changes of one state: commits, votes, and elections by R answers.
 
 `quorum_steps` calls the rules. The numbers refer to the rules of quorum replication; `World.without` names the rules
 that a world leaves out.
@@ -276,7 +276,7 @@ class Draft:
         )
 
     def promises(self, record: Record) -> list[tuple[Answer, int]]:
-        """Return the answers that count, with their brokers."""
+        """Return the answers to a vacancy that count for the election of a leader, with their brokers."""
         found = []
         for voter in record.voters:
             answer, registered = self.answers[voter.broker], self.registered[voter.broker]

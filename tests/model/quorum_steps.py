@@ -1,7 +1,7 @@
 """Steps of the model of quorum replication: brokers, faults, late messages, the store and controllers.
 
-Each function yields the drafts of one part of the cluster. A draft that exceeds a limit of its world is left out by
-`quorum_model`.
+Each function yields the successor states (drafts) that one part of the cluster can cause. A draft that exceeds a limit
+of its world is left out by `quorum_model`.
 """
 
 from __future__ import annotations

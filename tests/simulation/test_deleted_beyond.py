@@ -21,7 +21,7 @@ WORLDS = 24
 
 
 def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
-    """A log that deleted its records, or began empty at its leader's log start, has all other committed records."""
+    """No log lacks a committed record that no leader has deleted, even if it deleted records or began empty."""
     verdicts = [verdict_of(seed) for seed in range(WORLDS)]
 
     assert [each.violation for each in verdicts] == [None] * WORLDS
@@ -34,7 +34,7 @@ def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
 
 
 def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
-    """If a log does not report its deleted epoch, it wrongly continues after records that the leader appended later."""
+    """If a log does not report the epoch of its deleted records, it may lack records that no leader has deleted."""
     with PARTITIONS.by_name["emptied"].drop():
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 
@@ -42,7 +42,7 @@ def test_a_log_that_deleted_its_records_has_to_say_so() -> None:
 
 
 def test_a_log_that_restarts_has_to_learn_the_epoch_before() -> None:
-    """A log that restarts without the previous epoch has no epoch to report to the next leader."""
+    """If a restarted log does not keep the epoch before its start, it may lack records that no leader has deleted."""
     with replaced((leading, "epoch_before", lambda epochs, offset: None)):
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 

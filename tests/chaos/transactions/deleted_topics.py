@@ -11,7 +11,7 @@ from fairlead import Admin, Producer
 from fairlead.errors import FairleadError
 
 KEPT_TOPIC: Final = "kept"
-"""Topic with a record of each transaction, which is not deleted."""
+"""Topic that is not deleted, with a record of each transaction."""
 
 
 class DeletedTopics:

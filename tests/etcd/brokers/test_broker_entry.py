@@ -164,7 +164,7 @@ async def mirror_moved(broker: RunningBroker) -> None:
 async def test_a_directory_of_another_cluster_is_refused(
     alone: EtcdCluster, start: Start, tmp_path: Path
 ) -> None:
-    """A broker with the directory of another cluster is refused, even if the other etcd has no cluster yet."""
+    """A broker with the directory of another cluster is refused, even if there is no cluster in its own etcd yet."""
     first = await start(alone)
     mine = first.broker.entry.cluster.cluster_id
     await first.stop()

@@ -15,7 +15,7 @@ from warm_programs import search_path
 
 
 async def test_the_size_of_each_replica_is_shown(cluster: Cluster) -> None:
-    """Each replica has the size of its log, and none after its broker has stopped."""
+    """The size of each replica is the size of its log; the size of a replica on a stopped broker is unknown."""
     topic_id = await cluster.topic("flights", replication_factor=2)
     await cluster.topic("empty", replication_factor=1)
     flights = await cluster.led("flights", topic_id)

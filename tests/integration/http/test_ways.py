@@ -41,7 +41,7 @@ LOOKUPS = {
 
 @pytest.fixture
 def trace() -> Iterator[Trace]:
-    """Yield a disabled trace, in which the broker of the test starts."""
+    """Yield a trace that the test switches on, and that covers the threads of a broker which starts after it."""
     with tracing(Trace(LOOKUPS)) as each:
         yield each
 

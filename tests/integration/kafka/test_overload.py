@@ -13,7 +13,7 @@ SECONDS_MAX = 30.0
 
 
 async def test_a_produce_waits_for_room_within_its_timeout(start: StartBroker) -> None:
-    """A record is stored once there is room for it, and a producer that waits too long gets a time-out."""
+    """A record is stored as soon as there is room for it, and a producer that waits too long gets a time-out."""
     running = await start()
     bootstrap, budget = kafka_address(running), running.broker.produce_budget
     await asyncio.to_thread(produced, bootstrap, "orders", [{"value": b"first"}])

@@ -32,7 +32,7 @@ def call(address: str, api: Api, version: int, body: bytes) -> bytes:
         connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
         (size,) = struct.unpack(">i", exactly(connection, 4))
         response = exactly(connection, size)
-    # ApiVersions has the old header of responses in every version.
+    # Responses of ApiVersions have the old header in every version.
     tagged = is_flexible(api, version) and api.key != ApiKey.API_VERSIONS
     assert response[:4] == struct.pack(">i", 7)
     return response[4 + tagged :]

@@ -15,7 +15,7 @@ from link_kit import url
 
 
 async def test_connections_with_previous_credentials_are_closed(source: Cluster, tmp_path: Path) -> None:
-    """A link uses changed credentials at once, and only the connections of the previous credentials stay open."""
+    """A link uses changed credentials at once, and closes connections with credentials older than the previous ones."""
     sources = Sources(tmp_path)
     token = tmp_path / "east.token"
     token.write_text("first")

@@ -45,7 +45,7 @@ async def test_expired_records_are_skipped_and_counted(source: Cluster, target: 
 
 
 async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Cluster) -> None:
-    """The mirror of a topic that was deleted keeps its records and can be promoted; the new topic is blocked."""
+    """If a topic is deleted and created again, the mirror of the old topic keeps its records and can be promoted."""
     topic_id = await _with_records(source, 2)
     await link(source, target)
     await mirrored(target, topic_id, 2)

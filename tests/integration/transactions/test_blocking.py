@@ -145,7 +145,7 @@ def close_before_the_end(url: str, producer: Producer) -> None:
 
 
 async def test_offsets_are_committed_with_the_records(url: str) -> None:
-    """Offsets are stored with a committed transaction, which is aborted if the consumer is closed before its end."""
+    """Offsets are stored with a committed transaction; a consumer that is closed before the commit aborts it."""
 
     def scenario() -> list[bytes]:
         fill(url, 20)

@@ -1,6 +1,6 @@
 """Invariants of a partition whose replicas clean their logs, and the history against which replicas are compared.
 
-The world records every record that a leader has stored, and asks the judge after each step.
+The world notes every record that a leader has stored, and calls the judge after each step.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class ReplicasAgree(Violation):
 
 
 class AnyPromisesSuffice(Violation):
-    """R voters may promise now, and their best log lacks a committed record."""
+    """R voters may answer for an election now, and the best of their logs lacks a committed record."""
 
 
 class EndedInVain(Violation):
@@ -271,7 +271,7 @@ class Judge:
                 raise StrongIsr(f"broker {entry.broker} ends at {log.end}, committed is {offset}")
 
     def check_promises(self, partition: int) -> None:
-        """Check that of any R voters that may promise now, the best log has every committed record."""
+        """Check that of any R voters that may answer for an election now, the best log has every committed record."""
         store = self._world.store
         item = store.items.get(partition_key(partition))
         if item is None or item.value.quorum is None:

@@ -89,7 +89,7 @@ def test_a_topic_becomes_a_table_that_others_read(
 def test_a_driver_killed_between_both_commits_writes_the_batch_once(
     spark: SparkSession, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    """After the kill, the batch is in the table and not in the checkpoint.
+    """After the driver is killed, the batch is in the table and not in the checkpoint.
 
     The next driver runs the batch again, and the table contains the batch once.
     """

@@ -93,7 +93,7 @@ def test_a_task_whose_brokers_vanish_ends_in_time(topic: str) -> None:
 
 
 def test_where_a_log_parts_is_not_guessed(topic: str) -> None:
-    """A leader that does not answer is an error: a query that continued after the new records would never read them."""
+    """If a leader does not answer, the divergence is not guessed: a query could skip the leader's new records."""
     with testing.running_cluster() as bootstrap, Admin(bootstrap) as admin:
         topic_id = admin.create_topic(topic).topic_id
     with pytest.raises(UnreachableError):

@@ -306,7 +306,7 @@ def test_a_record_may_be_cleaned_before_it_has_to_be(patch: dict[str, int], refu
     [("delete", False, True, 9), ("compact", True, False, 7), ("compact,delete", True, True, 7)],
 )
 def test_a_policy_compacts_deletes_or_both(policy: str, compacts: bool, deletes: bool, roll_ms: int) -> None:
-    """Both policies may apply at once, and a compacted topic closes its last segment in time to be cleaned."""
+    """The policies delete and compact may be combined; a compacted topic closes its last segment early enough."""
     config = TopicConfig(cleanup_policy=policy, segment_ms=9, max_compaction_lag_ms=7)
 
     assert (config.compacts, config.deletes, config.roll_ms) == (compacts, deletes, roll_ms)

@@ -30,7 +30,7 @@ def stored(keys: list[bytes | None], base_offset: int) -> memoryview:
 def test_the_newest_records_are_those_of_a_dictionary(
     cleaned: list[list[bytes | None]], dirty: list[list[bytes | None]]
 ) -> None:
-    """A mapped record is kept if no later record has its key, and a record below the range if its key is not mapped."""
+    """A record in the map's range stays if no later record has its key; a record below it, if its key is not mapped."""
     bases = [0]
     for keys in (*cleaned, *dirty):
         bases.append(bases[-1] + len(keys))

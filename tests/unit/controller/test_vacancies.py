@@ -28,7 +28,7 @@ from replication_kit import LEADER, SECOND, THIRD, life, quorum_record, voters_o
 
 
 class Cluster:
-    """Three registered brokers, and the promises that they have made for a vacancy."""
+    """Three registered brokers, and their answers with log ends for a vacancy."""
 
     def __init__(self, kit: Any) -> None:
         self.kit = kit
@@ -69,7 +69,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(kit: Any) -> Cluster:
-    """Return three registered brokers that have promised nothing."""
+    """Return three registered brokers that have not answered yet."""
     return Cluster(kit)
 
 
@@ -251,7 +251,7 @@ def test_leaders_that_should_move(
     adding: tuple[BrokerId, ...],
     leaves: bool,
 ) -> None:
-    """A leader moves if its broker stops or drains, or its replica leaves while another member stays (quorum Q9)."""
+    """A leadership must move if its broker stops or drains, or if its replica leaves and another member stays (Q9)."""
     record = quorum_record(removing=removing, adding=adding)
     cluster.add(LEADER, state=state)
     view = ClusterView(cluster.brokers, draining=frozenset({LEADER} if draining else ()))

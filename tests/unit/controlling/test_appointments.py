@@ -1,4 +1,4 @@
-"""Appointments of leaders from the promises of replicas, which arrive at different times (quorum Q6 and Q8)."""
+"""Appointments of leaders after answers from the replicas, which arrive at different times (quorum Q6 and Q8)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Replicas:
     async def __call__(
         self, broker: BrokerId, vacancies: Sequence[Vacancy]
     ) -> Mapping[PartitionKey, Promise]:
-        """Return the promises of a broker; a broker without a log end does not answer."""
+        """Return a broker's answers about vacancies; a broker without a log end does not answer."""
         self.asked.append(broker)
         if broker in self.slow:
             await self.go_on.wait()
@@ -163,7 +163,7 @@ async def test_answers_about_an_older_record_are_not_used(controller: Controller
 
 
 async def test_a_new_incarnation_is_asked_at_once(controller: Controller) -> None:
-    """A promise counts only in its incarnation, so a restarted replica is asked without a pause."""
+    """An answer counts only for the incarnation that gave it, so a restarted replica is asked without a pause."""
     await controller.ask(3)
     restarted = replace(controller.view.brokers[BrokerId(3)], create_revision=Revision(40))
     controller.view = ClusterView({**controller.view.brokers, BrokerId(3): restarted})
@@ -173,7 +173,7 @@ async def test_a_new_incarnation_is_asked_at_once(controller: Controller) -> Non
 
 
 async def test_a_new_term_begins_without_answers(controller: Controller) -> None:
-    """Answers from an earlier term are dropped; a controller without peers gets no promises."""
+    """Answers from an earlier term are dropped, and a controller without peers gets none."""
     await controller.ask(3)
     controller.appointments.forget()
 

@@ -96,7 +96,7 @@ async def test_a_stopping_leader_is_replaced_once_a_voter_is_near(controller: Co
 
 
 async def test_a_move_to_a_voter_that_is_not_near_is_dropped(controller: Controller) -> None:
-    """A requested leader that is not near ends the move, while a near one gets the vacancy."""
+    """A requested move is dropped if its target voter is not near; otherwise it begins with a vacancy."""
     controller.leader.near = {1, 2}
     controller.moves.want(KEY, BrokerId(3))
     refused = await controller.asked()

@@ -26,7 +26,7 @@ def test_the_next_era_is_above_every_known_epoch(epochs: list[LeaderEpoch]) -> N
 
 
 def test_two_histories_are_compared_by_their_promotions() -> None:
-    """A history that begins with all promotions of another continues that history; different promotions part them."""
+    """A history that begins with all promotions of another continues it; if promotions differ, histories diverge."""
     first, second, other = ("east", 1), ("west", 2), ("north", 2)
 
     assert kinship((), ()) is Kinship.SAME_OR_OLDER

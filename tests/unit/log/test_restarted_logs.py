@@ -69,7 +69,7 @@ def test_a_log_killed_in_its_restart_is_consistent_with_its_leader(
     log_start: Offset,
     told: tuple[LeaderEpoch, Offset] | None,
 ) -> None:
-    """A log killed during a restart begins at the new offset, or diverges visibly from the leader's log."""
+    """A log whose process is killed in a restart begins at the new offset, or its leader detects a divergence."""
     leader = [EpochStart(LeaderEpoch(epoch), Offset(start)) for epoch, start in epochs]
     killed_at: list[tuple[int, Offset, Offset, LeaderEpoch | None]] = []
     for changes in count():

@@ -127,7 +127,7 @@ class Replicas:
         return [self.ends[key] for key in partitions if key in self.ends]
 
     async def promises(self, asked: Sequence[PromiseAsked]) -> list[PromiseGiven]:
-        """Return the promise of an empty log for each vacancy."""
+        """Answer each vacancy with the end of an empty log."""
         return [
             PromiseGiven(
                 topic_id=each.topic_id,

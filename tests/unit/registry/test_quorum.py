@@ -1,4 +1,4 @@
-"""Members, promises and vacancies of partition records with a write quorum."""
+"""Members, vacancies and the number of required answers of partition records with a write quorum."""
 
 from __future__ import annotations
 

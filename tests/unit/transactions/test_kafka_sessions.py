@@ -97,7 +97,7 @@ def test_a_session_has_one_stated_epoch_for_all_its_transactions() -> None:
 
 
 def test_a_session_lasts_until_another_cause_ends_a_transaction() -> None:
-    """A client states its epoch after its own commits and aborts; a timeout, a restore or a new session fences it."""
+    """A client may keep its epoch after its own commits and aborts; a timeout, a restore or a new session fences it."""
     record = session()
     committed = ended(named(record, 0), Outcome.COMMIT)
     begun = begin(committed, Begin(1000, "loader", is_kafka=True), NOW)  # type: ignore[arg-type]

@@ -181,7 +181,7 @@ async def test_offsets_are_forgotten_by_topic(scene, calls) -> None:
 
 
 async def test_retention_overtakes_a_consumer(scene, calls) -> None:
-    """A committed offset whose record is deleted is kept, its lag counts stored records, and the fetch is refused."""
+    """If a record is deleted, its committed offset is kept, lag counts stored records, and a fetch of it is refused."""
     await calls.commit(scene.group, offsets=[scene.entry(0, 2)])
     trimmed = await calls.call("POST", f"/v1/topics/{scene.topic}/partitions/0:delete-records", {"offset": 8})
     assert trimmed.status == 200, trimmed

@@ -85,7 +85,7 @@ def awake_processors() -> Iterator[None]:
 
 
 async def longest_hold(work: asyncio.Task) -> float:
-    """Return the longest time for which the loop did not run a timer of a millisecond while the work was under way.
+    """Return the longest time for which the loop did not run a timer of a millisecond during the work.
 
     Time during which this process had no processor is not counted.
     """

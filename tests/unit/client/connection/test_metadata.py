@@ -57,7 +57,7 @@ async def test_a_new_topic_joins_those_already_wanted(
 async def test_a_moved_topic_is_looked_up_in_the_other_cluster(
     broker: ScriptedBroker, metadata: MetadataCache
 ) -> None:
-    """A followed topic has the leaders of the other cluster; it has none, but exists, while no broker answers there."""
+    """A topic that moved has leaders from its new cluster; while no broker there answers, it exists without leaders."""
     await metadata.topics(["flights", "ships"])
     allowed = metadata.follow("flights", ["http://127.0.0.1:1"])
     await metadata.refresh()

@@ -107,7 +107,7 @@ def test_a_committed_batch_stays_committed_and_its_rests_go_with_the_next(
 
 
 def test_a_commit_tries_refused_sweeps_until_one_is_refused_again(tmp_path: Path, guarded: Guarded) -> None:
-    """A commit retries refused sweeps until a sweep is refused again, so that refusals do not delay the commit."""
+    """A commit retries earlier sweeps until one is refused again, so that refusals do not delay the commit."""
     guarded.may_delete = False
     batches = range(6)
     left = [write(tmp_path, batch, "killed") for batch in batches]
