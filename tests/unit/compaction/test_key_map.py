@@ -38,7 +38,7 @@ def test_the_map_has_the_newest_offset_of_each_key(windows: list[list[int]], slo
 
 
 def test_the_first_window_has_room_in_any_buffer() -> None:
-    """An empty map grows beyond its buffer for one window, and refuses later keys."""
+    """An empty map grows beyond its buffer for one window, and then refuses new keys."""
     key_map = KeyMap(8 * SLOT_BYTES)
     keys = list(range(1000))
 

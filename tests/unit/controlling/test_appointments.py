@@ -105,7 +105,7 @@ async def controller(clock: Any, replicas: Replicas) -> AsyncIterator[Controller
 
 
 async def test_the_answers_of_all_replicas_fill_a_vacancy_at_once(controller: Controller) -> None:
-    """The vacancy waits for all registered replicas, since a preferred replica may answer last."""
+    """A vacancy is filled as soon as all registered replicas have answered; a preferred replica may answer last."""
     await controller.ask(3)
 
     assert controller.appointed() == 1, "replicas 1 and 2 are not behind those of two answers"

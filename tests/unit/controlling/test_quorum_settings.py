@@ -25,7 +25,7 @@ class Metadata:
 
 
 def test_a_quorum_needs_its_feature_level() -> None:
-    """A topic with a quorum is refused until every broker supports quorums."""
+    """A topic with a quorum is refused until the cluster has the feature level that quorums need."""
     with refuses("not_possible_now"):
         fixed_at_creation(Metadata(2), QUORUM)  # type: ignore[arg-type]
 

@@ -129,7 +129,7 @@ def test_members_that_consume_different_topics_get_only_those_and_no_move_would_
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_nothing_moves_when_nothing_changed(assignor: str) -> None:
-    """The same members and topics always get the same assignment."""
+    """While members and topics stay the same, so does the assignment."""
     topics = shapes(a=7, b=7, c=4)
     members = consumers("klm", topics) | {"z": Candidate(frozenset({C}))}
     target = assign(assignor, members, topics, {})

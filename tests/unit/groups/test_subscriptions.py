@@ -46,7 +46,7 @@ def test_topics_that_come_and_go_are_matched_again() -> None:
 
 
 def test_what_was_resolved_is_forgotten_in_time() -> None:
-    """The cache drops patterns and subscriptions of removed members."""
+    """The caches of matched patterns and resolved subscriptions have a limited size."""
     subscribed = SubscribedTopics()
     subscribed.learn(shape("n7"))
     found = [subscribed.resolve((), f"n{number}|x{number}") for number in range(40)]

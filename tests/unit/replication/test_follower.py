@@ -287,7 +287,7 @@ class TestRestarting:
     """Logs that end before the leader's log start offset."""
 
     def test_copies_again_where_tombstones_are_missing(self) -> None:
-        """A log that lacks removed tombstones restarts at the leader's log start, unless disk work is in progress."""
+        """A follower that missed removed tombstones restarts at the leader's log start, unless disk work is running."""
         follower = following(end=20)
 
         assert follower.step(CopyDue(Offset(7))) == [RestartAt(Offset(7))]

@@ -103,7 +103,7 @@ class TestLife:
         assert not (tmp_path / "data" / ".fairlead" / "clean").exists()
 
     async def test_stop_answers_what_still_waits_after_the_limit(self, start_runtime: StartRuntime) -> None:
-        """A stop answers a produce call that exceeds its time limit with `maybe`, and refuses new calls."""
+        """A stop answers a produce call that exceeds the stop's time limit with `maybe`, and refuses new calls."""
         storage = WatchedStorage()
         runtime = await start_runtime(storage, limits={"stop_answer_seconds": 0.05})
         flights = await topic(runtime)

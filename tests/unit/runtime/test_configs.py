@@ -10,7 +10,7 @@ from fairlead_broker.runtime.configs import REPLICA_LAG_TIME, Configs
 
 
 def test_a_changed_value_is_read_and_an_unchanged_one_is_not_computed_again() -> None:
-    """A broker immediately uses a value that was set on the cluster or on the broker, and computes it only once."""
+    """A value that is set on the broker applies at once, overrides start value and cluster, and is computed once."""
     metadata = ClusterMetadata(Keys("test"))
     configs = Configs(metadata, BrokerId(1), {REPLICA_LAG_TIME: "9000"})
     seen = [configs.replica_lag_seconds]

@@ -279,7 +279,7 @@ def test_an_assignment_that_is_not_stored_begins_a_rebalance() -> None:
 
 
 def test_a_deletion_that_is_not_stored_is_repeated() -> None:
-    """An empty group deletes its records at the next event."""
+    """If the deletion of an empty group's records was not stored, it is repeated at the next event."""
     driven = Driven()
     [leader] = driven.stable(1)
     driven.stores = False
@@ -377,7 +377,7 @@ def test_commits_are_checked_against_the_generation() -> None:
 
 
 def test_syncs_and_heartbeats_of_other_generations_are_refused() -> None:
-    """A previous generation and a different assignor are refused."""
+    """Syncs and heartbeats of another generation, and syncs with a different assignor, are refused."""
     driven = Driven()
     [leader] = driven.stable(1)
     sync = Sync(token="s", member_id=leader.member_id, instance_id=None, generation=9, assignments={})

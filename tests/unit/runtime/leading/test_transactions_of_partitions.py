@@ -64,7 +64,7 @@ def offsets(result: FetchResult) -> list[int]:
 
 
 async def test_committed_readers_stop_before_an_open_transaction(make_topic: MakeTopic) -> None:
-    """Records after the first record of an open transaction are not read until the transaction has ended."""
+    """A reader of committed records gets no record from the first of an open transaction on until that one ends."""
     flights = await make_topic()
     first = await write(flights, 7)
     await flights.produce(b"plain")
