@@ -342,7 +342,7 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_quorum_voters",
         kind=_GAUGE,
-        help="Voters of a partition with a write quorum that this broker leads; a slow voter stays one.",
+        help="Voters of a partition with a write quorum that this broker leads, including slow voters.",
         labels=("topic", "partition"),
     ),
     MetricDefinition(
@@ -371,14 +371,14 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_quorum_missing_promises",
         kind=_GAUGE,
-        help="Vacancies that need the promise of a broker (the label voter) that has not answered yet, reported by the "
-        "controller.",
+        help="Partitions with a write quorum that wait for a leader and an answer of the broker in the label voter, "
+        "reported by the controller.",
         labels=("voter",),
     ),
     MetricDefinition(
         name="fairlead_quorum_election_seconds",
         kind=_HISTOGRAM,
-        help="Time from the start of a vacancy to the appointment of its leader, reported by the controller.",
+        help="Time for which a partition with a write quorum waited for a leader, reported by the controller.",
         buckets=ELECTION_BUCKETS,
     ),
     MetricDefinition(

@@ -354,7 +354,7 @@ class Admin:
         await self._delete(broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
-        """Return the leader and the replicas of a partition, with the standing of each voter of a write quorum."""
+        """Return the leader and the replicas of a partition, and the progress of each voter of a write quorum."""
         place = TopicPartition(topic, partition)
         return await self._call("GET", partition_path(place), f"describe {place}", PartitionDescription)
 

@@ -14,6 +14,11 @@ parameters and fields are refused, and the error names them. Every call of the d
 [`malformed_request`](problems/malformed_request.md), [`unknown_option`](problems/unknown_option.md) and
 [`internal`](problems/internal.md).
 
+*Needs* names the operations that the caller must be allowed, as in [access
+rules](../how-to/security.md#tokens-and-access-rules). `public` means every caller, and `self` every authenticated
+caller, and `anonymous` if an ACL allows it an operation. *Each in the request* means that the operation must be allowed
+on each name in the request; *each in the answer*, that the answer contains only names on which it is allowed.
+
 """
 
 

@@ -48,7 +48,7 @@ def parsed(values: pa.Array | pa.ChunkedArray) -> pa.Table:
 
 
 def totals(batch: ConsumerBatch) -> list[dict[str, object]]:
-    """Return the flights, the flights with a known delay and the minutes of delay by carrier, without a loop."""
+    """Return counts of flights and of flights with a known delay, and minutes of delay, by carrier, without a loop."""
     grouped = parsed(batch.to_arrow().column("value")).group_by("carrier")
     sums = grouped.aggregate([([], "count_all"), ("dep_delay", "count"), ("dep_delay", "sum")])
     return [

@@ -92,7 +92,7 @@ class Groups:
             return database.execute("SELECT coalesce(sum(flights), 0) FROM departures").fetchone()[0]
 
     def result(self, group: str) -> pa.Table:
-        """Return the flights and the mean departure delay in minutes of each carrier, as counted by a group."""
+        """Return the number of flights and the mean delay in minutes of each carrier, as counted by a group."""
         query = "SELECT carrier, flights, 1.0 * minutes / delayed FROM departures ORDER BY carrier"
         with closing(sqlite3.connect(self._database(group), timeout=30)) as database:
             rows = database.execute(query).fetchall()

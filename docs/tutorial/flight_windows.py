@@ -1,8 +1,8 @@
 """Count the flights of each carrier and hour with `fairlead job run flight_windows`, and check the result.
 
 This module is the last part of `make demo`. The pipeline counts the flights of the topic in windows of event time and
-writes each window into a topic when its watermark has passed it; this module compares every window with a count
-computed directly from the file. It is used by flights.py.
+writes each window into a topic once the watermark has passed the end of the window; this module compares every window
+with a count computed directly from the file. The module is used by flights.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def windows_of_topic(bootstrap: str) -> pa.Table:
 
 
 def windows_of_file(flights: pa.Table) -> tuple[pa.Table, int]:
-    """Return the same windows computed from the file, and how many of them the watermark has not passed yet.
+    """Return all windows computed from the file, and the number of windows that the watermark has not passed.
 
     The pipeline writes the window of an hour when the latest flight is two hours after the end of the hour.
     """

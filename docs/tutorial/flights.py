@@ -105,7 +105,7 @@ async def read_back(addresses: Addresses) -> tuple[pa.Table, int, float]:
 
 
 def straight_from_the_file(path: Path) -> pa.Table:
-    """Return the same columns read without Fairlead, and the hour of each flight."""
+    """Return the columns of `read_back` and the hour of each flight, read directly from the file."""
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as stream:
         names = {**NAMES, "time_hour": pa.timestamp("s", "UTC")}
         options = pa_csv.ConvertOptions(include_columns=list(names), column_types=names)
@@ -113,7 +113,7 @@ def straight_from_the_file(path: Path) -> pa.Table:
 
 
 def summary(flights: pa.Table) -> pa.Table:
-    """Return the flights and the mean departure delay in minutes of each carrier, without missing delays."""
+    """Return the number of flights of each carrier, and the mean of the known departure delays in minutes."""
     grouped = flights.group_by("carrier").aggregate([([], "count_all"), ("dep_delay", "mean")])
     return grouped.sort_by("carrier")
 

@@ -180,8 +180,7 @@ STATE_PROBLEMS: Final = (
         409,
         "Another caller changed the same state",
         FIX,
-        "The state that the request was based on changed before it was applied. Nothing was changed by this "
-        "request.",
+        "The state on which the request was based has changed in the meantime. Nothing was changed by this request.",
         "Read the new state and decide whether to send the request again.",
     ),
     ProblemDefinition(

@@ -114,7 +114,7 @@ def _request_without_revoked(self: GroupMember) -> Any:
 SWITCHES: Final = (
     Switch(
         "claim-compare",
-        "5.1 a write compares the coordinator's key",
+        "5.1 a coordinator's write compares its claim of the group",
         (guards, "claimed", lambda group, revision: ()),
     ),
     Switch(
@@ -124,12 +124,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "load-behind-claim",
-        "5.1 a group is read after its claim",
+        "5.1 a coordinator reads a group only after it has claimed the group",
         (Coordinator, "claim", _claim_after_read),
     ),
     Switch(
         "unknown-outcome",
-        "5.1 a write without an answer is not a failed write",
+        "5.1 a write without an answer is not treated as failed",
         (guards, "in_doubt", _doubt_is_failure),
     ),
     Switch(
@@ -150,12 +150,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "full-sessions",
-        "5.2 sessions start full after a take-over",
+        "5.2 after a take-over, the sessions of members restart with their full time",
         (guards, "sessions_begin", lambda coordinator: 0.0),
     ),
     Switch(
         "member-epoch",
-        "5.3 a heartbeat counts in the member's epoch",
+        "5.3 a heartbeat counts only if it has the member's epoch",
         (rules, "check_member_epoch", lambda record, heartbeat: None),
         (rules, "has_released", _has_released_in_any_epoch),
     ),
@@ -181,12 +181,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "instance-fenced",
-        "5.3 a live static member keeps its place",
+        "5.3 a static member that sends heartbeats cannot be replaced",
         (rules, "may_take_place", lambda holder, heartbeats_missed: True),
     ),
     Switch(
         "instance-returns",
-        "5.3 a returning static member gets its place",
+        "5.3 a returning static member replaces its earlier run",
         (rules, "may_take_place", lambda holder, heartbeats_missed: False),
     ),
     Switch(
@@ -206,7 +206,9 @@ SWITCHES: Final = (
         (Coordinator, "write_offsets", _write_offsets_beside),
     ),
     Switch(
-        "fenced-drops", "clients: a fenced member drops everything", (GroupMember, "_drop", _drop_nothing)
+        "fenced-drops",
+        "clients: a fenced member drops all its partitions",
+        (GroupMember, "_drop", _drop_nothing),
     ),
     Switch(
         "late-answers",
@@ -215,7 +217,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "owned-until-released",
-        "clients: partitions are owned while they are consumed",
+        "clients: a member reports a partition as owned for as long as it consumes it",
         (GroupMember, "_request", _request_without_revoked),
     ),
 )

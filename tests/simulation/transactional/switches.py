@@ -94,23 +94,23 @@ def _replay_any_marker(self: Any, producer_id: Any, epoch: Any, offset: Any, app
 SWITCHES: Final = (
     Switch(
         "record-compare",
-        "7.1.1 a change compares the revision of the record as it was read",
+        "7.1.1 a change of a producer's record compares the revision that was read",
         (guards, "compares", lambda key, revision: ()),
     ),
     Switch(
         "definite-answer",
-        "7.1.1 a write without an answer is not a failed write",
+        "7.1.1 a write without an answer is not treated as failed",
         (guards, "in_doubt", _doubt_is_abort),
     ),
     Switch(
         "epoch-of-each",
-        "7.1.3 each transaction has an epoch of its own",
+        "7.1.3 each transaction has its own producer epoch",
         (decisions, "_decided", _decided_in_same_epoch),
         (PartitionProducers, "_decide", _decide_behind_marker),
     ),
     Switch(
         "begin-fences",
-        "7.1.2 a new transaction of a name has a higher epoch",
+        "7.1.2 a new transaction of a producer name has a higher epoch",
         (decisions, "begin", _begin_in_same_epoch),
     ),
     Switch(
@@ -120,12 +120,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "offset-after-begin",
-        "7.1.2 a client reads the committed offset after it has begun",
+        "7.1.2 a client reads the committed offset only after it has begun its transaction",
         (guards, "reads_offset_after_begin", lambda: False),
     ),
     Switch(
         "offset-with-decision",
-        "7.5 the offset of a group is in the write of the decision",
+        "7.5 the offset of a group is stored in the same write as the decision",
         (guards, "writes_offset_with_decision", lambda: False),
     ),
     Switch(
@@ -135,7 +135,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "abort-by-decision",
-        "7.3.3 a leader writes the abort before it appends the marker",
+        "7.3.3 a leader stores the abort of a transaction before it appends the marker",
         (guards, "decides_before_timeout", lambda: False),
     ),
     Switch(
@@ -155,33 +155,33 @@ SWITCHES: Final = (
     ),
     Switch(
         "batch-sequence",
-        "7.2.3 a batch counts in the order of its sequence",
+        "7.2.3 batches of a transaction are accepted only in the order of their sequences",
         (PartitionProducers, "_decide", _decide_any_sequence),
     ),
     Switch(
         "exact-marker",
-        "7.2.5 a marker ends its own transaction, once",
+        "7.2.5 a marker ends only its own transaction, and only once",
         (PartitionProducers, "_end", _end_repeatedly),
         (ProducerState, "replay_marker", _replay_any_marker),
     ),
     Switch(
         "confirmed-below-watermark",
-        "7.3.4 a marker counts as confirmed below the high watermark",
+        "7.3.4 a marker counts as confirmed only below the high watermark",
         (guards, "confirmed_from", lambda leadership, end: 0),
     ),
     Switch(
         "unfinished-stay",
-        "7.3.4 a commit stays in the record until its partitions have confirmed it",
+        "7.3.4 a commit stays in the producer's record until its partitions have confirmed it",
         (decisions, "kept", lambda record, confirmed: ()),
     ),
     Switch(
         "commit-after-acknowledgements",
-        "7.10 a client commits only after every acknowledgement",
+        "7.10 a client commits only after all its batches are acknowledged",
         (guards, "waits_for_acknowledgements", lambda client: False),
     ),
     Switch(
         "all-named",
-        "7.10 a commit names every partition with a batch",
+        "7.10 a commit names every partition with a batch of the transaction",
         (guards, "named", lambda partitions: partitions[:1]),
     ),
     Switch(
@@ -196,8 +196,12 @@ SWITCHES: Final = (
     ),
     Switch(
         "timeouts",
-        "7.3.3 an old transaction is aborted",
+        "7.3.3 a transaction that exceeds its timeout is aborted",
         (guards, "ends_old_transactions", lambda: False),
     ),
-    Switch("looks", "7.3.2 leaders read the records of open transactions", (guards, "looks", lambda: False)),
+    Switch(
+        "looks",
+        "7.3.2 leaders read the producer records of open transactions",
+        (guards, "looks", lambda: False),
+    ),
 )
