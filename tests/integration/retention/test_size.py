@@ -48,7 +48,12 @@ async def test_the_size_stays_above_the_limit_by_less_than_a_segment(api, lives,
 
 async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api, lives, clock) -> None:
     """Reads below the log start are refused at once, and the files are deleted after file.delete.delay.ms."""
-    config = {"segment.bytes": MIB, "retention.bytes": MIB, "retention.ms": -1}
+    config = {
+        "segment.bytes": MIB,
+        "retention.bytes": MIB,
+        "retention.ms": -1,
+        "file.delete.delay.ms": 600_000,
+    }
     topic = await api.admin.create_topic("flights", config=config)
     await fill(api, "flights", 3)
 
@@ -58,10 +63,10 @@ async def test_files_stay_for_their_readers_and_are_deleted_after_the_delay(api,
     await api.until(moved)
     await api.looks()
     start = (await api.start_and_end("flights"))[0]
-    clock.move(59)
+    clock.move(300)
     await api.looks()
     within = [int(path.stem) for path in lives.segments(topic.topic_id)]
-    clock.move(2)
+    clock.move(301)
     await api.looks()
     after = lives.segments(topic.topic_id)
     names = {path.name for path in after[0].parent.iterdir()}

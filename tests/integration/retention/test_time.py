@@ -10,11 +10,11 @@ DAY_SECONDS = 24 * 3600
 
 async def test_old_records_are_deleted_whether_read_or_not(api, clock) -> None:
     """Old records are deleted, whether read or not, and all records from the first recent segment on are kept."""
-    await api.admin.create_topic("flights", config={"retention.ms": 2000, "segment.ms": 1000})
+    await api.admin.create_topic("flights", config={"retention.ms": 2_000_000, "segment.ms": 1_000_000})
     await api.produce("flights", *"0123456789")
-    clock.move(1.5)
+    clock.move(1500)
     await api.produce("flights", *"0123456789")
-    clock.move(1.5)
+    clock.move(1500)
     await api.begins_at("flights", 10)
     expired = await api.fetch("flights", 5)
 
