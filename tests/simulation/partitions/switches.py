@@ -394,7 +394,7 @@ SWITCHES: Final = (
     ),
     Switch(
         "ended-connected",
-        "3.10 the lease of an incarnation is ended only if it had accepted a connection",
+        "3.10 the lease of an incarnation is ended only if the incarnation had accepted a connection",
         (FailureDetector, "has_ended", _ended_unheard),
     ),
     Switch(
