@@ -44,7 +44,8 @@ class KeyHashes:
         """`seed`: `SEED_BYTES` random bytes, drawn for this round."""
         assert len(seed) == SEED_BYTES, f"a seed of {len(seed)} bytes"
         self._seed = seed
-        # Each lane has two numbers for the length, and two numbers for the halves of each word.
+        # Each lane, which computes one of the four sums of a key, has two numbers for the length, and two numbers for
+        # the halves of each word.
         drawn = hashlib.shake_256(seed).digest(8 * _LANES * 2 * (_WORDS_MAX + 1))
         numbers = np.frombuffer(drawn, np.uint64).reshape(_LANES, _WORDS_MAX + 1, 2)
         self._lengths, self._start = numbers[:, 0, 0], numbers[:, 0, 1]
@@ -71,7 +72,7 @@ class KeyHashes:
         return upper, lower
 
     def _sums(self, content: NDArray[np.uint8], bounds: NDArray[np.int64]) -> list[NDArray[np.uint64]]:
-        """Return the sum of each lane and key. The sums of keys of more than `LONG_KEY_BYTES` bytes have no meaning."""
+        """Return the sums of all keys, by lane. The sums of keys beyond `LONG_KEY_BYTES` bytes have no meaning."""
         lengths = np.diff(bounds)
         # With keys ordered by length, the keys that have a word at a given place form a slice.
         order = np.argsort(np.minimum(lengths, LONG_KEY_BYTES + 1).astype(np.uint16), kind="stable")

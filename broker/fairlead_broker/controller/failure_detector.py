@@ -1,10 +1,10 @@
 """Decision whether the process of another broker has ended, based on connections to its peer listener.
 
-`controlling.failure_watch` reports the outcomes of connections, and ends the lease of a broker that `refused` names. A
-killed process loses its connections and its port refuses new ones within milliseconds, but its lease ends only after
-seconds. Safety does not depend on the decision: after the end of a lease, the usual election follows, which compares
-epochs and in-sync replicas. Ending the lease of a live broker costs one election, and three rules limit the number of
-such errors (protocol section 3, rule 10):
+`controlling.failure_watch` reports the outcomes of connections, and ends the lease of a broker for which `has_ended`
+returns True. A killed process loses its connections and its port refuses new ones within milliseconds, but its lease
+ends only after seconds. Safety does not depend on the decision: after the end of a lease, the usual election follows,
+which compares epochs and in-sync replicas. Ending the lease of a live broker costs one election, and three rules limit
+the number of such errors (protocol section 3, rule 10):
 
 - an incarnation is ended only after a connection to the incarnation was accepted and two later ones were refused;
 - a process that has survived the end of an incarnation is spared for a time, which doubles with each survival;
@@ -32,7 +32,7 @@ detected only after the first connection."""
 SETTLED_SECONDS: Final = 1.0
 """Minimum duration of a connection after which the next attempt follows immediately."""
 SPARED_SECONDS: Final = 60.0
-"""Seconds after the end of a running process's first incarnation in which only its lease may end the next one."""
+"""Seconds for which a process that outlives its incarnation is spared; until then, only its lease ends the next one."""
 SPARED_SECONDS_MAX: Final = 3600.0
 ENDED_MAX: Final = 5
 """Number of incarnations that one broker may end in quick succession."""

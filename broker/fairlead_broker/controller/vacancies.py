@@ -1,9 +1,10 @@
 """Vacancies of partitions with a write quorum, and the appointments that fill them (quorum Q1, Q7 and Q8).
 
 A record without a leader in a raised leader epoch is a vacancy. A replica that answers in the epoch of a vacancy
-promises to take no further part in older epochs, so R = N - W + 1 answers show which records may be committed.
-`controlling` asks the replicas and writes the records. All functions are pure: the next step follows from the record,
-the registrations and the answers, so that a new controller continues where the previous controller stopped.
+promises to take no further part in older epochs, so the answers of R = N - W + 1 of the N voters show which records may
+have been committed. `controlling` asks the replicas and writes the records. All functions are pure: the next step
+follows from the record, the registrations and the answers, so that a new controller continues where the previous
+controller stopped.
 """
 
 from __future__ import annotations

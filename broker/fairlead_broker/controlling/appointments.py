@@ -1,4 +1,4 @@
-"""Promises of replicas for the vacancies of partitions with a write quorum, and the appointments that follow.
+"""Requests to the voters of vacancies to promise that they leave older epochs, and the appointments that follow.
 
 The controllership passes the vacancies to `begin`, which asks each broker in one call about all its replicas; the
 controllership then writes the records that `appointed` returns. Answers are kept for one version of a partition record.
@@ -38,7 +38,10 @@ class Vacancy:
 
 
 Ask: TypeAlias = Callable[[BrokerId, Sequence[Vacancy]], Awaitable[Mapping[PartitionKey, Promise]]]
-"""Function that asks a broker for promises of its replicas. Replicas that do not answer are left out."""
+"""Function that asks a broker for the promises of its replicas to take no further part in older leader epochs.
+
+Replicas that do not answer are left out.
+"""
 
 AGAIN_SECONDS: Final = 1.0
 """Seconds between two requests to a broker about the same vacancy."""

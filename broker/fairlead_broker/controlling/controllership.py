@@ -180,7 +180,7 @@ class Controllership:
 
     @property
     def load(self) -> ReplicaLoad:
-        """Number of replicas on each broker, including promised replicas."""
+        """Number of replicas on each broker, including replicas that operations in progress will add."""
         return self._load
 
     def view(self) -> ClusterView:
@@ -393,7 +393,7 @@ class Controllership:
         self._unfinished = unfinished
 
     async def _fill_vacancies(self, term: ControllerTerm) -> None:
-        """Fill vacancies of partitions with a write quorum, and ask for missing promises (quorum Q8)."""
+        """Fill vacancies of partitions with a write quorum, and ask voters for the answers still needed (quorum Q8)."""
         filled = [*self._appointments.appointed(self._index.find), *self._moves.due()]
         if filled:
             await self._write(term, filled)
@@ -406,7 +406,10 @@ class Controllership:
         self._show_vacancies(len(vacancies), Counter(chain.from_iterable(missing)))
 
     def _balanced(self) -> list[PartitionWrite]:
-        """Return the writes that balance brokers. A quorum's leadership moves once the new leader is near."""
+        """Return the writes that balance brokers.
+
+        In a partition with a write quorum, leadership moves once the voter that should lead is near.
+        """
         writes = []
         for write in self._balancing.proposals(self.view()):
             if write.record.quorum is not None and write.record.leader is None:

@@ -29,8 +29,8 @@ EXPIRED_TOKEN_SECONDS: Final = 30 * 86_400
 HISTORY_SECONDS: Final = 600.0
 """History of the store to keep, in seconds. A watch can resume at its last revision after a shorter interruption."""
 HISTORY_REVISIONS: Final = 500_000
-"""Maximum number of revisions to keep that are older than `HISTORY_SECONDS_MIN`. Decisions about transactions can write
-thousands of revisions a second, which fill the store."""
+"""Maximum number of revisions to keep that are older than `HISTORY_SECONDS_MIN`. Transactions of producers can
+create thousands of revisions a second, which fill the store."""
 HISTORY_SECONDS_MIN: Final = 60.0
 """Minimum history of the store to keep, in seconds, however many revisions it has."""
 

@@ -1,8 +1,8 @@
 """Numbers of replicas per broker and of partitions per topic, including additions by operations in progress.
 
-`topics` and `operations` promise replicas and partitions before they write them, so that concurrent operations
-together do not exceed the maximum of a broker or a quota. The promises are state of this process: a controller that
-takes over completes the operations of an earlier controller without promises.
+`topics` and `operations` reserve replicas and partitions (a promise) before they write them, so that concurrent
+operations together do not exceed the maximum of a broker or a quota. The promises are state of this process: a
+controller that takes over completes the operations of an earlier controller without promises.
 """
 
 from __future__ import annotations

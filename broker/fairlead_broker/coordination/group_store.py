@@ -103,7 +103,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """All stored records of a group except its coordinator."""
+    """All stored records of a group except its claim."""
 
     state: GroupRecord | None = None
     targets: Mapping[TopicId, TargetRecord] = field(default_factory=dict)
@@ -370,7 +370,7 @@ def _read(item: KeyValue, record_type: type[R]) -> R:
 def classic_pieces(keys: GroupKeys, change: ClassicChange) -> Sequence[Sequence[Operation]]:
     """Divide the change of a classic group into portions, to be written in this order: the group's record is last.
 
-    A coordinator that finds only members of an interrupted write lets them join again.
+    If a write was interrupted, the coordinator finds members without the group's record, and lets them join again.
     """
     operations: list[Operation] = [Delete(keys.classic_member(each)) for each in sorted(change.gone)]
     operations += [Put(keys.classic_member(each), encode(record)) for each, record in change.members.items()]

@@ -65,7 +65,7 @@ class Mirror:
         self, coordination: Coordination, keys: Keys, *, silence_seconds: float = SILENCE_SECONDS
     ) -> None:
         self.metadata = ClusterMetadata(keys)
-        """Records as of `metadata.revision`."""
+        """Records of the store at the revision `metadata.revision`."""
         self._coordination = coordination
         self._prefix = keys.meta
         self._silence_seconds = silence_seconds

@@ -82,7 +82,7 @@ class TransactionStore:
         self._keys = keys
 
     async def read(self, producers: Sequence[ProducerId]) -> dict[ProducerId, Standing]:
-        """Return the records of up to `READ_MAX` different producers, as of one revision."""
+        """Return the records of up to `READ_MAX` different producers, all read at one revision."""
         assert len(producers) <= READ_MAX, f"a read of {len(producers)} records"
         gets = [Get(self._keys.transaction(each)) for each in producers]
         result = await self._coordination.transact((), gets)

@@ -40,7 +40,7 @@ class KeySource:
     ca: Path | None = None
     """File with authorities that are accepted in addition to the system's."""
     bearer_file: Path | None = None
-    """File with a token that the fetch needs."""
+    """File with the bearer token that is sent when the keys are fetched."""
 
 
 async def fetch(source: KeySource) -> bytes:

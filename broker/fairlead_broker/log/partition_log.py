@@ -528,7 +528,7 @@ class PartitionLog(ReadableLog):
             self._dropped.remove_due(now_us)
         released = self._dropped.release_due(now_us)
         if released is not None:
-            # Until now, a read of a replaced segment could return batches of aborted transactions.
+            # Only until now could reads of replaced segments find batches of these aborted transactions.
             self.producers.aborted.drop_below(min(released, Offset(self.cleaning.cleaned)))
 
     # ------------------------------------------------------------------------------------------ cleaning

@@ -1,6 +1,7 @@
 """HTTP clients with which a broker calls other brokers, of its own cluster and of the sources of links.
 
-`peers` and the sources of links make their clients with this module. The callers handle the exceptions of pyreqwest.
+`peers` and the code that calls the sources of links make their clients with this module. The callers handle the
+exceptions of pyreqwest.
 """
 
 from __future__ import annotations

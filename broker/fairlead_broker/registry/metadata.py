@@ -1,4 +1,4 @@
-"""Typed records of all keys under `meta/` as of one revision.
+"""Typed records of all keys under `meta/`, all at one revision.
 
 The mirror in `coordination` keeps the metadata up to date; planners and the runtime read the metadata. `apply` is
 the only method that changes the metadata. The metadata contains only written records, not planned records.

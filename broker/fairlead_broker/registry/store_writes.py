@@ -17,7 +17,7 @@ LeaseId = NewType("LeaseId", int)
 
 @dataclass(frozen=True, slots=True)
 class KeyValue:
-    """A key with its value as of one revision."""
+    """A key with its value at one revision."""
 
     key: str
     value: bytes

@@ -753,7 +753,7 @@ class PartitionLeader:
         return follower.counted(self._record.durability) >= self._high_watermark
 
     def _reaches_epoch_start(self, follower: KnownFollower) -> bool:
-        """Return whether a follower has all records below the epoch's start, since any of them may be committed."""
+        """Return whether a follower has all records below the epoch's start: any of them may already be committed."""
         return follower.counted(self._record.durability) >= self._epoch_start
 
     def _is_eligible(self, broker: BrokerId, follower: KnownFollower) -> bool:

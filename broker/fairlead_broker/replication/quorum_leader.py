@@ -498,7 +498,7 @@ class QuorumLeader:
         return offset > self._epoch_start
 
     def _promised(self) -> Offset:
-        """Return the offset below which records may be committed, by this leader or by an earlier one."""
+        """Return the offset below which records may have been committed, by this leader or by an earlier leader."""
         return max(self._high_watermark, self._epoch_start)
 
     def _proposed(self) -> tuple[Quorum, ...]:

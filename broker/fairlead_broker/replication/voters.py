@@ -2,7 +2,7 @@
 
 `QuorumLeader` calls this module to derive the next partition record. One rule covers every change: the return of a
 restarted or emptied replica, a reassignment, and a different write quorum. The new record is allowed only if W of its
-voters have every record that may be committed. All functions are pure.
+voters have every record that may already be committed. All functions are pure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def held(quorum: Quorum, counted: Counted) -> Offset | None:
 
 
 def holds(quorum: Quorum, counted: Counted, promised: Offset) -> bool:
-    """Return whether W of the voters have every record that may be committed."""
+    """Return whether W of the voters have every record that may already be committed."""
     offset = held(quorum, counted)
     return offset is not None and offset >= promised
 

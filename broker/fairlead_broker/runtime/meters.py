@@ -317,7 +317,7 @@ class VacancyMeters:
         self._seconds.observe(seconds)
 
     def show(self, vacancies: int, missing: Mapping[BrokerId, int]) -> None:
-        """Export the number of vacancies, and by broker the number of vacancies that need its promise."""
+        """Export the number of vacancies, and for each broker the number of vacancies that still need its answer."""
         self._vacancies.set(vacancies)
         for broker, count in missing.items():
             self._missing.labels(str(broker)).set(count)

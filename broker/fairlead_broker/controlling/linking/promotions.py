@@ -124,7 +124,7 @@ class Promotions:
     async def _hand_over(
         self, topic: Versioned[TopicRecord], learned: _Learned, source: SourceCluster
     ) -> bool:
-        """Hand the topic over; return whether the source's ends are final."""
+        """Hand the topic over; return whether the log ends of the source are final."""
         assert topic.value.mirror is not None, "only mirrors are promoted"
         cluster = self.mirror.metadata.cluster
         assert cluster is not None, "a running broker knows its cluster"

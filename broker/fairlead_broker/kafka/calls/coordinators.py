@@ -76,7 +76,7 @@ class CoordinatorCalls:
     async def _find(self, call: KafkaCall, kind: int, key: str) -> _Found:
         own = self._broker.peer_side.peers.own.broker
         if kind == TRANSACTION_TYPE:
-            # The client then sends InitProducerId to this broker, which refuses transactions.
+            # Every broker can coordinate every transaction, so the client may send InitProducerId to this broker.
             return self._at(own)
         if kind != GROUP_TYPE:
             return _Found(

@@ -361,7 +361,7 @@ class LeaderReplica:
     def copied(self, batches: int, nbytes: int) -> None:
         """Take over the new end of the log after batches from another cluster were appended.
 
-        A mirror has no other appends, so the log has not changed since.
+        A mirror has no other appends, so the log has not changed since these batches were appended.
         """
         end_offset, before = self.log.end_offset, self._leader.end_offset
         records = end_offset - before

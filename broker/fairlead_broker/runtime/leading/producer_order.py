@@ -181,7 +181,7 @@ class PendingAppend:
 
 
 def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
-    """Return the single append of a call that ends a transaction; its order determines the marker's `first_offset`."""
+    """Return the append of a call that ends a transaction; the marker gets its first offset when it is ordered."""
     marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
     return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
 
