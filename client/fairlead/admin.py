@@ -10,7 +10,7 @@ single class, whose short methods share the paths and the retries at the end of 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias, TypeVar
@@ -18,18 +18,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
-from fairlead.admin_paths import (
-    GROUPS_PATH,
-    LINKS_PATH,
-    TRANSACTIONS_PATH,
-    broker_config_path,
-    broker_path,
-    group_path,
-    link_path,
-    partition_path,
-    topic_path,
-    transaction_path,
-)
+from fairlead import admin_paths as paths
 from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
 from fairlead.connection.transport import Query, Transport, decoded, json_call
 from fairlead.credentials import TokenProvider
@@ -88,6 +77,7 @@ from fairlead_api.bodies.operations import (
     RestartPermitAnswer,
     TopicSizes,
 )
+from fairlead_api.bodies.producers import PartitionProducer
 from fairlead_api.bodies.quotas import ChangedQuota, QuotaDescription
 from fairlead_api.bodies.requests import (
     HIGH_WATERMARK,
@@ -122,14 +112,10 @@ from fairlead_api.problems import ProblemError
 T = TypeVar("T")
 ResetTo: TypeAlias = Literal["earliest", "latest"] | ResetTarget
 
-CLUSTER_CONFIG_PATH: Final = "/v1/cluster/config"
 TOKEN_LIFE: Final = timedelta(days=90)
 """Default lifetime of a token; a call may set another lifetime, or None for a token that does not expire."""
 PAGE_ENTRIES: Final = 1000
 """Number of entries per page of a list: the maximum that brokers allow, so that a long list takes few calls."""
-TOKENS_PATH: Final = "/v1/tokens"
-ACLS_PATH: Final = "/v1/acls"
-QUOTAS_PATH: Final = "/v1/quotas"
 
 
 class Admin:
@@ -200,11 +186,11 @@ class Admin:
 
     async def list_topics(self) -> list[TopicDescription]:
         """Return every topic, sorted by name."""
-        return [topic async for topic in self._pages("/v1/topics", "list topics", Page[TopicDescription])]
+        return await self._pages("/v1/topics", "list topics", Page[TopicDescription])
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic with each configuration value and its source. Raises `TopicNotFoundError`."""
-        return await self._call("GET", topic_path(name), f"describe topic {name}", TopicDescription)
+        return await self._call("GET", paths.topic(name), f"describe topic {name}", TopicDescription)
 
     async def alter_topic(
         self,
@@ -226,7 +212,7 @@ class Admin:
         subject = f"alter topic {name}"
         headers = _topic_id_header(topic_id)
         return await self._call(
-            "PATCH", topic_path(name), subject, TopicDescription, body=request, headers=headers
+            "PATCH", paths.topic(name), subject, TopicDescription, body=request, headers=headers
         )
 
     async def delete_topic(self, name: str, *, topic_id: str | None = None) -> None:
@@ -235,7 +221,7 @@ class Admin:
         With `topic_id`, a topic of the same name with a different id is not deleted (`TopicRecreatedError`).
         """
         subject, headers = f"delete topic {name}", _topic_id_header(topic_id)
-        await self._delete(topic_path(name), subject, TopicNotFoundError, headers=headers)
+        await self._delete(paths.topic(name), subject, TopicNotFoundError, headers=headers)
 
     async def cluster(self) -> ClusterDescription:
         """Return the cluster: its id and name, controller and brokers."""
@@ -243,9 +229,7 @@ class Admin:
 
     async def brokers(self) -> list[BrokerDescription]:
         """Return every known broker, including stopped brokers that replicas or settings still name."""
-        return [
-            broker async for broker in self._pages("/v1/brokers", "list brokers", Page[BrokerDescription])
-        ]
+        return await self._pages("/v1/brokers", "list brokers", Page[BrokerDescription])
 
     async def versions(self) -> Versions:
         """Return the versions that the answering broker supports."""
@@ -290,22 +274,22 @@ class Admin:
     async def _at_leader(
         self, place: TopicPartition, verb: str, body: object, type_: type[T], subject: str
     ) -> T:
-        call = json_call("POST", f"{partition_path(place)}:{verb}", subject, body)
+        call = json_call("POST", f"{paths.partition(place)}:{verb}", subject, body)
         answer = await self._transport.send(call, await self._leader(place))
         return decoded(answer, type_, subject)
 
     async def cluster_config(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster, with its value and the source of the value."""
-        return await self._config("GET", CLUSTER_CONFIG_PATH, "describe the cluster's configuration")
+        return await self._config("GET", paths.CLUSTER_CONFIG, "describe the cluster's configuration")
 
     async def alter_cluster_config(self, config: Mapping[str, ConfigInput]) -> dict[str, ConfigEntry]:
         """Change the cluster's configuration; None resets a key to its default. Raises `InvalidConfigError`."""
-        return await self._config("PATCH", CLUSTER_CONFIG_PATH, "alter the cluster's configuration", config)
+        return await self._config("PATCH", paths.CLUSTER_CONFIG, "alter the cluster's configuration", config)
 
     async def broker_config(self, broker: int) -> dict[str, ConfigEntry]:
         """Return every key that can be set on a broker, with its value and source. Raises `BrokerNotFoundError`."""
         return await self._config(
-            "GET", broker_config_path(broker), f"describe the configuration of broker {broker}"
+            "GET", paths.broker_config(broker), f"describe the configuration of broker {broker}"
         )
 
     async def alter_broker_config(
@@ -316,7 +300,7 @@ class Admin:
         None resets a key to its default. Raises `InvalidConfigError`, `BrokerNotFoundError`.
         """
         subject = f"alter the configuration of broker {broker}"
-        return await self._config("PATCH", broker_config_path(broker), subject, config)
+        return await self._config("PATCH", paths.broker_config(broker), subject, config)
 
     async def cordon_broker(self, broker: int) -> BrokerDescription:
         """Exclude a broker from receiving new replicas, even after a restart. Raises `BrokerNotFoundError`."""
@@ -336,7 +320,7 @@ class Admin:
 
     async def _on_broker(self, broker: int, verb: str) -> BrokerDescription:
         subject = f"{verb} broker {broker}"
-        return await self._call("POST", f"{broker_path(broker)}:{verb}", subject, BrokerDescription)
+        return await self._call("POST", f"{paths.broker(broker)}:{verb}", subject, BrokerDescription)
 
     async def request_restart(self, broker: int) -> RestartPermitAnswer:
         """Acquire the cluster's single permit to restart a broker.
@@ -346,17 +330,17 @@ class Admin:
         """
         subject = f"restart broker {broker}"
         return await self._call(
-            "POST", f"{broker_path(broker)}:request-restart", subject, RestartPermitAnswer
+            "POST", f"{paths.broker(broker)}:request-restart", subject, RestartPermitAnswer
         )
 
     async def unregister_broker(self, broker: int) -> None:
         """Remove a permanently stopped broker. Raises `NotPossibleNowError` while the broker runs or has replicas."""
-        await self._delete(broker_path(broker), f"unregister broker {broker}", BrokerNotFoundError)
+        await self._delete(paths.broker(broker), f"unregister broker {broker}", BrokerNotFoundError)
 
     async def describe_partition(self, topic: str, partition: int) -> PartitionDescription:
         """Return the leader and the replicas of a partition, and the progress of each voter of a write quorum."""
         place = TopicPartition(topic, partition)
-        return await self._call("GET", partition_path(place), f"describe {place}", PartitionDescription)
+        return await self._call("GET", paths.partition(place), f"describe {place}", PartitionDescription)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[int]) -> PartitionState:
         """Start moving a partition to these brokers, preferred leader first; repeating the call is not an error.
@@ -365,7 +349,7 @@ class Admin:
         """
         place = TopicPartition(topic, partition)
         body = ReassignRequest(replicas=list(replicas))
-        path = f"{partition_path(place)}:reassign"
+        path = f"{paths.partition(place)}:reassign"
         return await self._call("POST", path, f"reassign {place}", PartitionState, body=body)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> PartitionState:
@@ -375,7 +359,7 @@ class Admin:
         would start the same move again.
         """
         place = TopicPartition(topic, partition)
-        path = f"{partition_path(place)}/reassignment"
+        path = f"{paths.partition(place)}/reassignment"
         return await self._call("DELETE", path, f"cancel the reassignment of {place}", PartitionState)
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind = "preferred") -> PartitionState:
@@ -384,7 +368,7 @@ class Admin:
         Raises `NotPossibleNowError` if no replica of the requested kind can lead.
         """
         place = TopicPartition(topic, partition)
-        path = f"{partition_path(place)}:elect"
+        path = f"{paths.partition(place)}:elect"
         return await self._call(
             "POST", path, f"elect a leader of {place}", PartitionState, body=ElectRequest(kind=kind)
         )
@@ -400,7 +384,7 @@ class Admin:
         place = TopicPartition(topic, partition)
         given = {"from": first_offset, "to": end_offset}
         query: Query = {name: offset for name, offset in given.items() if offset is not None}
-        path, subject = f"{partition_path(place)}:digest", f"compare the replicas of {place}"
+        path, subject = f"{paths.partition(place)}:digest", f"compare the replicas of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query=query)
 
     async def compare_newest(self, topic: str, partition: int) -> PartitionDigest:
@@ -410,13 +394,13 @@ class Admin:
         `NotPossibleNowError` if the topic is not compacted.
         """
         place = TopicPartition(topic, partition)
-        path, subject = f"{partition_path(place)}:digest", f"compare the newest records of {place}"
+        path, subject = f"{paths.partition(place)}:digest", f"compare the newest records of {place}"
         return await self._call("GET", path, subject, PartitionDigest, query={"mode": "latest"})
 
     async def describe_cleaning(self, topic: str, partition: int) -> PartitionCleaning:
         """Return the cleaning of each replica of a partition: offsets, dirty ratio and last round."""
         place = TopicPartition(topic, partition)
-        path, subject = f"{partition_path(place)}/cleaning", f"describe the cleaning of {place}"
+        path, subject = f"{paths.partition(place)}/cleaning", f"describe the cleaning of {place}"
         return await self._call("GET", path, subject, PartitionCleaning)
 
     async def clean_partition(self, topic: str, partition: int) -> PartitionCleaning:
@@ -426,13 +410,12 @@ class Admin:
         younger than `min.compaction.lag.ms` are kept. Raises `NotPossibleNowError` if the topic is not compacted.
         """
         place = TopicPartition(topic, partition)
-        path, subject = f"{partition_path(place)}:clean", f"clean {place}"
+        path, subject = f"{paths.partition(place)}:clean", f"clean {place}"
         return await self._call("POST", path, subject, PartitionCleaning)
 
     async def reassignments(self) -> list[ReassignmentDescription]:
         """Return the reassignments in progress."""
-        pages = self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
-        return [move async for move in pages]
+        return await self._pages("/v1/reassignments", "list reassignments", Page[ReassignmentDescription])
 
     async def replica_sizes(self, topic: str | None = None) -> list[TopicSizes]:
         """Return the size of each replica's log on every broker, of all topics or of one.
@@ -443,8 +426,7 @@ class Admin:
         if topic is not None:
             await self.describe_topic(topic)
         query: dict[str, str] = {} if topic is None else {"topic": topic}
-        pages = self._pages("/v1/replica-sizes", "replica sizes", Page[TopicSizes], query)
-        return [each async for each in pages]
+        return await self._pages("/v1/replica-sizes", "replica sizes", Page[TopicSizes], query)
 
     async def offsets_for(
         self, positions: Mapping[TopicPartition, Position]
@@ -457,18 +439,18 @@ class Admin:
 
     async def list_groups(self) -> list[GroupSummary]:
         """Return every consumer group with its coordinator, sorted by name."""
-        return [group async for group in self._pages(GROUPS_PATH, "list groups", GroupListing)]
+        return await self._pages(paths.GROUPS, "list groups", GroupListing)
 
     async def describe_group(self, group: str) -> GroupDescription:
         """Return a group with its members and their partitions. Raises `GroupNotFoundError`."""
-        return await self._call("GET", group_path(group), f"describe group {group}", GroupDescription)
+        return await self._call("GET", paths.group(group), f"describe group {group}", GroupDescription)
 
     async def group_lag(self, group: str, *, isolation: Isolation = "read_uncommitted") -> LagAnswer:
         """Return the lag of a group in records and seconds. Raises `GroupNotFoundError`.
 
         With `isolation="read_committed"`, the lag ends before the first record of an open transaction.
         """
-        path, subject = f"{group_path(group)}/lag", f"lag of group {group}"
+        path, subject = f"{paths.group(group)}/lag", f"lag of group {group}"
         return await self._call("GET", path, subject, LagAnswer, query={"isolation": isolation})
 
     async def group_offsets(
@@ -477,7 +459,7 @@ class Admin:
         """Return the committed offsets of a group, for these topics or for all topics. Raises `GroupNotFoundError`."""
         subject = f"offsets of group {group}"
         answer = await self._call(
-            "GET", f"{group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "GET", f"{paths.group(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
         )
         return _by_place(answer)
 
@@ -495,7 +477,7 @@ class Admin:
             request = CommitRequest(offsets=entries)
         except ProblemError as problem:
             raise error_of(problem, subject=subject) from problem
-        answer = await self._call("PUT", f"{group_path(group)}/offsets", subject, CommitAnswer, body=request)
+        answer = await self._call("PUT", f"{paths.group(group)}/offsets", subject, CommitAnswer, body=request)
         for error in commit_errors(answer, subject, None).values():
             raise error
 
@@ -508,7 +490,7 @@ class Admin:
         """
         subject = f"delete offsets of group {group}"
         answer = await self._call(
-            "DELETE", f"{group_path(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "DELETE", f"{paths.group(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
         )
         return _by_place(answer)
 
@@ -538,7 +520,7 @@ class Admin:
         # A repeated shift would move the offsets twice, so the new offsets are looked up first and then committed.
         shifts = request.position.kind is ResetKind.SHIFT
         query: Query = {"dry_run": "true"} if dry_run or shifts else {}
-        path = f"{group_path(group)}/offsets:reset"
+        path = f"{paths.group(group)}/offsets:reset"
         answer = await self._call("POST", path, subject, ResetAnswer, body=request, query=query)
         if shifts and not dry_run:
             found = {
@@ -555,7 +537,7 @@ class Admin:
 
         Raises `GroupNotFoundError`, `GroupNotEmptyError`.
         """
-        await self._delete(group_path(group), f"delete group {group}", GroupNotFoundError)
+        await self._delete(paths.group(group), f"delete group {group}", GroupNotFoundError)
 
     async def list_transactions(
         self, name: str | None = None, *, unfinished: bool = False, is_open: bool = False
@@ -569,15 +551,17 @@ class Admin:
         chosen: dict[str, str] = {"state": state}
         if name is not None:
             chosen["name"] = name
-        pages = self._pages(TRANSACTIONS_PATH, "list transactions", Page[TransactionDescription], chosen)
-        return [each async for each in pages if each.unfinished or not unfinished]
+        found = await self._pages(
+            paths.TRANSACTIONS, "list transactions", Page[TransactionDescription], chosen
+        )
+        return [each for each in found if each.unfinished or not unfinished]
 
     async def describe_transaction(self, transaction: str) -> TransactionDescription:
         """Return a transaction such as `17.4`, or the newest transaction of a producer name.
 
         The answer lists the partitions in which the transaction is open. Raises `TransactionNotFoundError`.
         """
-        path, subject = transaction_path(transaction), f"describe transaction {transaction}"
+        path, subject = paths.transaction(transaction), f"describe transaction {transaction}"
         return await self._call("GET", path, subject, TransactionDescription)
 
     async def abort_transaction(self, transaction: str) -> DecidedTransaction:
@@ -585,7 +569,7 @@ class Admin:
 
         The producer can begin another transaction. Raises `TransactionNotFoundError`, `TransactionCommittedError`.
         """
-        path, subject = f"{transaction_path(transaction)}:abort", f"abort transaction {transaction}"
+        path, subject = f"{paths.transaction(transaction)}:abort", f"abort transaction {transaction}"
         return await self._call("POST", path, subject, DecidedTransaction)
 
     async def forget_transactions(self, name: str) -> None:
@@ -594,15 +578,23 @@ class Admin:
         Raises `TransactionNotFoundError`, and `TransactionUnfinishedError` until partitions have confirmed its commits.
         """
         subject = f"forget producer {name}"
-        await self._delete(transaction_path(name), subject, TransactionNotFoundError)
+        await self._delete(paths.transaction(name), subject, TransactionNotFoundError)
 
     async def partition_transactions(self, place: TopicPartition) -> PartitionTransactions:
         """Return the open transactions of a partition, oldest first, and its last stable offset.
 
         Raises `TopicNotFoundError`, `PartitionNotFoundError`.
         """
-        path, subject = f"{partition_path(place)}/transactions", f"transactions of {place}"
+        path, subject = f"{paths.partition(place)}/transactions", f"transactions of {place}"
         return await self._call("GET", path, subject, PartitionTransactions)
+
+    async def partition_producers(self, place: TopicPartition) -> list[PartitionProducer]:
+        """Return the idempotent producers that a partition remembers, ordered by id.
+
+        Raises `TopicNotFoundError`, `PartitionNotFoundError`.
+        """
+        path, subject = f"{paths.partition(place)}/producers", f"producers of {place}"
+        return await self._pages(path, subject, Page[PartitionProducer])
 
     async def _config(
         self, method: str, path: str, subject: str, config: Mapping[str, ConfigInput] | None = None
@@ -611,7 +603,7 @@ class Admin:
         return (await self._call(method, path, subject, ConfigDescription, body=body)).config
 
     async def _ask_offsets(self, place: TopicPartition) -> PartitionOffsets:
-        path = f"{partition_path(place)}/offsets"
+        path = f"{paths.partition(place)}/offsets"
         answer = await self._transport.send(
             json_call("GET", path, f"offsets of {place}"), await self._leader(place)
         )
@@ -676,9 +668,7 @@ class Admin:
     async def tokens(self, principal: str | None = None) -> list[TokenDescription]:
         """Return the API tokens without their secrets, of all principals or of principals that match a pattern."""
         query = {} if principal is None else {"principal": principal}
-        return [
-            token async for token in self._pages(TOKENS_PATH, "list tokens", Page[TokenDescription], query)
-        ]
+        return await self._pages(paths.TOKENS, "list tokens", Page[TokenDescription], query)
 
     async def create_token(
         self,
@@ -699,13 +689,13 @@ class Admin:
         body: dict[str, object] = {"principal": principal, "expires_in_seconds": seconds, "note": note}
         if owner is not None:
             body["owner"] = owner
-        call = json_call("POST", TOKENS_PATH, f"create a token for {principal}", body)
+        call = json_call("POST", paths.TOKENS, f"create a token for {principal}", body)
         answer = await self._transport.send_to_any(call)
         return decoded(answer, CreatedToken, call.subject)
 
     async def revoke_token(self, token_id: str, *, force: bool = False) -> bool:
         """Revoke a token; return whether every running broker has applied the change. Raises `TokenNotFoundError`."""
-        path, subject = f"{TOKENS_PATH}/{quote(token_id, safe='')}", f"revoke token {token_id}"
+        path, subject = f"{paths.TOKENS}/{quote(token_id, safe='')}", f"revoke token {token_id}"
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
         return answer.applied_everywhere
 
@@ -718,7 +708,7 @@ class Admin:
         """
         given = {"principal": principal, "kind": kind, "name": name}
         query = {parameter: value for parameter, value in given.items() if value is not None}
-        return [acl async for acl in self._pages(ACLS_PATH, "list ACLs", Page[AclDescription], query)]
+        return await self._pages(paths.ACLS, "list ACLs", Page[AclDescription], query)
 
     async def create_acl(
         self,
@@ -743,11 +733,11 @@ class Admin:
         }
         if owner is not None:
             body["owner"] = owner
-        return await self._call("POST", ACLS_PATH, f"{effect} {principal}", CreatedAcl, body=body)
+        return await self._call("POST", paths.ACLS, f"{effect} {principal}", CreatedAcl, body=body)
 
     async def remove_acl(self, acl_id: str, *, force: bool = False) -> bool:
         """Remove an ACL; return whether every running broker has applied the change. Raises `AclNotFoundError`."""
-        path, subject = f"{ACLS_PATH}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
+        path, subject = f"{paths.ACLS}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
         answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
         return answer.applied_everywhere
 
@@ -756,9 +746,7 @@ class Admin:
         query: dict[str, str] = {} if subject is None else {"subject": subject}
         if usage:
             query["usage"] = "true"
-        return [
-            quota async for quota in self._pages(QUOTAS_PATH, "list quotas", Page[QuotaDescription], query)
-        ]
+        return await self._pages(paths.QUOTAS, "list quotas", Page[QuotaDescription], query)
 
     async def put_quota(
         self,
@@ -774,12 +762,12 @@ class Admin:
         Raises `InvalidQuotaError`, and `ConflictError` for a quota that a program manages, unless `force` is given.
         """
         body = {"each": dict(each or {}), "shared": dict(shared or {}), "owner": owner}
-        path, query = f"{QUOTAS_PATH}/{quote(subject, safe='')}", _forced(force)
+        path, query = f"{paths.QUOTAS}/{quote(subject, safe='')}", _forced(force)
         return await self._call("PUT", path, f"set quota of {subject}", ChangedQuota, body=body, query=query)
 
     async def remove_quota(self, subject: str, *, force: bool = False) -> bool:
         """Remove a quota; return whether every running broker has applied the change. Raises `QuotaNotFoundError`."""
-        path = f"{QUOTAS_PATH}/{quote(subject, safe='')}"
+        path = f"{paths.QUOTAS}/{quote(subject, safe='')}"
         answer = await self._call("DELETE", path, f"remove quota of {subject}", Applied, query=_forced(force))
         return answer.applied_everywhere
 
@@ -789,20 +777,20 @@ class Admin:
         Raises `LinkExistsError`, `LinkSourceUnreachableError` and `InvalidLinkError`.
         """
         query, subject = {"dry_run": "true"} if dry_run else None, f"create link {request.name}"
-        return await self._call("POST", LINKS_PATH, subject, LinkDescription, body=request, query=query)
+        return await self._call("POST", paths.LINKS, subject, LinkDescription, body=request, query=query)
 
     async def links(self) -> list[LinkDescription]:
         """Return every link, sorted by name."""
-        return [link async for link in self._pages(LINKS_PATH, "list links", Page[LinkDescription])]
+        return await self._pages(paths.LINKS, "list links", Page[LinkDescription])
 
     async def describe_link(self, link: str) -> LinkDescription:
         """Return a link. Raises `LinkNotFoundError`, as do the other calls about one link."""
-        return await self._call("GET", link_path(link), f"describe link {link}", LinkDescription)
+        return await self._call("GET", paths.link(link), f"describe link {link}", LinkDescription)
 
     async def link_topics(self, link: str) -> list[LinkTopic]:
         """Return the topics of a link with their lag behind the source, sorted by name."""
-        path, subject = f"{link_path(link)}/topics", f"list topics of link {link}"
-        return [topic async for topic in self._pages(path, subject, Page[LinkTopic])]
+        path, subject = f"{paths.link(link)}/topics", f"list topics of link {link}"
+        return await self._pages(path, subject, Page[LinkTopic])
 
     async def pause_link(self, link: str) -> LinkDescription:
         """Stop the copying of a link's mirrors."""
@@ -828,7 +816,7 @@ class Admin:
 
     async def delete_link(self, link: str) -> None:
         """Delete a link. Raises `LinkInUseError` while the link has mirrors."""
-        await self._transport.call(json_call("DELETE", link_path(link), f"delete link {link}"))
+        await self._transport.call(json_call("DELETE", paths.link(link), f"delete link {link}"))
 
     async def check_access(
         self, principal: str, operation: str, kind: str, name: str, *, groups: Iterable[str] = ()
@@ -841,10 +829,10 @@ class Admin:
             "kind": kind,
             "name": name,
         }
-        return await self._call("POST", f"{ACLS_PATH}:check", f"check {principal}", CheckAnswer, body=body)
+        return await self._call("POST", f"{paths.ACLS}:check", f"check {principal}", CheckAnswer, body=body)
 
     async def _act_on_link(self, link: str, action: str, type_: type[T], body: object = None) -> T:
-        path, subject = f"{link_path(link)}:{action}", f"{action} {link}"
+        path, subject = f"{paths.link(link)}:{action}", f"{action} {link}"
         return await self._call("POST", path, subject, type_, body=body)
 
     async def _call(
@@ -863,14 +851,15 @@ class Admin:
 
     async def _pages(
         self, path: str, subject: str, type_: type[Page[T]], chosen: Query | None = None
-    ) -> AsyncIterator[T]:
+    ) -> list[T]:
+        """Return the entries of all pages of a list."""
         query: dict[str, str | int] = {**(chosen or {}), "limit": PAGE_ENTRIES}
+        found: list[T] = []
         while True:
             page = await self._call("GET", path, subject, type_, query=query)
-            for item in page.items:
-                yield item
+            found += page.items
             if page.next is None:
-                return
+                return found
             query["after"] = page.next
 
 

@@ -14,44 +14,48 @@ from fairlead.topic_partition import TopicPartition
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
 
-GROUPS_PATH: Final = "/v1/groups"
-TRANSACTIONS_PATH: Final = "/v1/transactions"
-LINKS_PATH: Final = "/v1/links"
+GROUPS: Final = "/v1/groups"
+TRANSACTIONS: Final = "/v1/transactions"
+LINKS: Final = "/v1/links"
+TOKENS: Final = "/v1/tokens"
+ACLS: Final = "/v1/acls"
+QUOTAS: Final = "/v1/quotas"
+CLUSTER_CONFIG: Final = "/v1/cluster/config"
 
 
-def broker_path(broker: int) -> str:
+def broker(number: int) -> str:
     """Return the path of a broker."""
-    return f"/v1/brokers/{broker}"
+    return f"/v1/brokers/{number}"
 
 
-def broker_config_path(broker: int) -> str:
+def broker_config(number: int) -> str:
     """Return the path of a broker's configuration."""
-    return f"{broker_path(broker)}/config"
+    return f"{broker(number)}/config"
 
 
-def topic_path(name: str) -> str:
+def topic(name: str) -> str:
     """Return the path of a topic. Raises `InvalidTopicNameError`."""
     return f"/v1/topics/{quote(check_name(name), safe='')}"
 
 
-def partition_path(place: TopicPartition) -> str:
+def partition(place: TopicPartition) -> str:
     """Return the path of a partition. Raises `InvalidTopicNameError`."""
-    return f"{topic_path(place.topic)}/partitions/{place.partition}"
+    return f"{topic(place.topic)}/partitions/{place.partition}"
 
 
-def link_path(link: str) -> str:
+def link(name: str) -> str:
     """Return the path of a link. Raises `InvalidTopicNameError`, because links have names like those of topics."""
-    return f"{LINKS_PATH}/{quote(check_name(link), safe='')}"
+    return f"{LINKS}/{quote(check_name(name), safe='')}"
 
 
-def transaction_path(transaction: str) -> str:
+def transaction(name: str) -> str:
     """Return the path of a transaction."""
-    return f"{TRANSACTIONS_PATH}/{quote(transaction, safe='')}"
+    return f"{TRANSACTIONS}/{quote(name, safe='')}"
 
 
-def group_path(group: str) -> str:
+def group(name: str) -> str:
     """Return the path of a consumer group. Raises `InvalidGroupNameError`."""
     try:
-        return f"{GROUPS_PATH}/{quote(check_group_name(group), safe='')}"
+        return f"{GROUPS}/{quote(check_group_name(name), safe='')}"
     except ProblemError as problem:
-        raise error_of(problem, subject=f"group {group!r}") from problem
+        raise error_of(problem, subject=f"group {name!r}") from problem

@@ -24,6 +24,7 @@ PAGES = [
     "/topics/orders/tail",
     "/topics/latest/cleaning",
     "/topics/orders/cleaning",
+    "/topics/orders/producers",
     "/topics/orders/produce",
     "/sign-in",
     "/",

@@ -32,6 +32,8 @@ COMPRESSED_MAX = 150 * 1024
         ("/brokers", ["controller", "KiB"]),
         ("/topics/latest/cleaning", ["Clean now", "leader"]),
         ("/topics/orders/cleaning", ["cleanup.policy=compact"]),
+        ("/topics/orders/producers", ["fairlead partition producers orders PARTITION"]),
+        ("/topics/payments/producers", ["fairlead produce payments"]),
         ("/security", ["Rules", "open"]),
         # Other tests may have left producers with transactions, and a search for none of them is always empty.
         ("/transactions?q=no-such-producer", ["fairlead produce"]),

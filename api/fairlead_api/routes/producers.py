@@ -1,4 +1,4 @@
-"""Route and bodies of the call that allocates the id and epoch of an idempotent producer.
+"""Routes of the calls about idempotent producers, and the bodies of the call that allocates an id and epoch.
 
 The module is a part of the route table, which `routes` assembles.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead_api.access_needs import Kind, Operation, each_in_body, self_with
+from fairlead_api.access_needs import Kind, Operation, each_in_body, needs, on, self_with
 from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.media_types import JSON
-from fairlead_api.bodies.metadata import Answer
+from fairlead_api.bodies.metadata import Answer, Page
+from fairlead_api.bodies.producers import PartitionProducer
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.routes.definitions import AnswerForm, Route, Traffic
+from fairlead_api.routes.records import FORWARD_HEADER, PARTITION_PARAMETERS
+from fairlead_api.routes.topics import AFTER, LIMIT
 
 
 class AllocateProducerRequest(Request, frozen=True, kw_only=True):
@@ -58,6 +61,33 @@ PRODUCER_ROUTES: Final = (
             "unsupported_media_type",
             "conflict",
             "coordination_unavailable",
+            "shutting_down",
+        ),
+    ),
+    Route(
+        name="partition_producers",
+        method="GET",
+        path="/v1/topics/{topic}/partitions/{partition}/producers",
+        summary="The idempotent producers that a partition remembers",
+        access=needs(on(Operation.READ, Kind.TOPIC)),
+        path_parameters=PARTITION_PARAMETERS,
+        query=(LIMIT, AFTER),
+        headers=(FORWARD_HEADER,),
+        answers=(
+            AnswerForm(
+                status=200,
+                type=Page[PartitionProducer],
+                media_types=(JSON,),
+                explanation="one page of producers, by id",
+            ),
+        ),
+        problems=(
+            "topic_not_found",
+            "topic_recreated",
+            "invalid_topic_name",
+            "partition_not_found",
+            "not_leader",
+            "no_leader",
             "shutting_down",
         ),
     ),

@@ -105,7 +105,7 @@ def _admin_endpoints(broker: Broker, forwarding: Forwarding) -> dict[str, Endpoi
         **ConfigCalls(broker).endpoints(),
         **OperationCalls(broker).endpoints(),
         **LinkCalls(broker, forwarding).endpoints(),
-        **ProducerCalls(broker).endpoints(),
+        **ProducerCalls(broker, forwarding).endpoints(),
         **SecurityCalls(broker).endpoints(),
         **QuotaCalls(broker).endpoints(),
         **ProblemPageCalls().endpoints(),

@@ -76,6 +76,7 @@ class Admin(Facade[AsyncAdmin]):
     abort_transaction = blocking(AsyncAdmin.abort_transaction)
     forget_transactions = blocking(AsyncAdmin.forget_transactions)
     partition_transactions = blocking(AsyncAdmin.partition_transactions)
+    partition_producers = blocking(AsyncAdmin.partition_producers)
     describe_group = blocking(AsyncAdmin.describe_group)
     group_lag = blocking(AsyncAdmin.group_lag)
     group_offsets = blocking(AsyncAdmin.group_offsets)

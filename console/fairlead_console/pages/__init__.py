@@ -15,7 +15,7 @@ from fairlead_console.pages.messages import (
     message_tail,
     messages,
 )
-from fairlead_console.pages.topics import topic, topic_changes, topic_cleaning, topics
+from fairlead_console.pages.topics import topic, topic_changes, topic_cleaning, topic_producers, topics
 
 PAGES: Final = (
     ConsolePage(overview.router, "Overview", "/"),
@@ -23,6 +23,7 @@ PAGES: Final = (
     ConsolePage(topic.router),
     ConsolePage(topic_changes.router),
     ConsolePage(topic_cleaning.router),
+    ConsolePage(topic_producers.router),
     ConsolePage(groups.router, "Groups", "/groups"),
     ConsolePage(group.router),
     ConsolePage(group_reset.router),

@@ -89,6 +89,7 @@ COMMANDS = [
     ("transaction list", "TRANSACTION"),
     ("transaction hanging", "TIMEOUT MS"),
     ("partition transactions orders 0", "last stable offset  3"),
+    ("partition producers orders 0", "PRODUCER"),
     ("transaction describe billing", "error: "),
     ("transaction abort billing --yes", "error: "),
     ("security status", "mode        open"),

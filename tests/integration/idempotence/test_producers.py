@@ -68,6 +68,25 @@ async def test_a_repeat_answers_the_first_offset(api: Calls) -> None:
     assert await api.values("flights") == [b"0"]
 
 
+async def test_a_partition_lists_the_producers_that_it_remembers(api: Calls) -> None:
+    """Producers are listed by id with their last record, in pages, and a partition without producers lists none."""
+    await api.create("flights", partitions=2)
+    for producer in (12, 3, 7):
+        await api.send("flights", sequenced(0, [b"a", b"b"], producer_id=producer))
+    await api.send("flights", sequenced(2, [b"c"], producer_id=3))
+    path = "/v1/topics/flights/partitions/0/producers"
+    first = (await api.call("GET", f"{path}?limit=2")).json
+    rest = (await api.call("GET", f"{path}?limit=2&after={first['next']}")).json
+    other = (await api.call("GET", "/v1/topics/flights/partitions/1/producers")).json
+    found = [*first["items"], *rest["items"]]
+
+    assert [each["producer_id"] for each in found] == [3, 7, 12]
+    assert [each["last_sequence"] for each in found] == [2, 1, 1]
+    assert [each["last_offset"] for each in found] == [6, 5, 1]
+    assert {each["open_from_offset"] for each in found} == {None}
+    assert other == {"items": [], "next": None}
+
+
 @pytest.mark.parametrize("content_type", ["application/json", "application/vnd.apache.arrow.stream"])
 async def test_bodies_without_batches_name_their_producer_in_headers(api: Calls, content_type: str) -> None:
     """A JSON or Arrow request with three producer headers is stored once, and its repeat is answered as a duplicate."""

@@ -21,6 +21,7 @@ from fairlead_api.bodies.operations import (
     ReplicaDigest,
     ReplicaProgress,
 )
+from fairlead_api.bodies.producers import PartitionProducer
 from fairlead_api.bodies.transactions import PartitionTransactions
 from fairlead_api.identifiers import PartitionIndex
 
@@ -320,6 +321,40 @@ def transactions(
             (each.transaction, each.first_offset, each.age_seconds, each.timeout_ms) for each in found.items
         ]
         print_rows(["TRANSACTION", "FIRST OFFSET", "AGE S", "TIMEOUT MS"], rows)
+
+
+@app.command("producers")
+def producers(
+    name: TopicName,
+    number: Partition,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """List the idempotent producers that a partition remembers, with the last record of each.
+
+    Example: fairlead partition producers orders 0
+    """
+
+    async def work() -> list[PartitionProducer]:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.partition_producers(TopicPartition(name, PartitionIndex(number)))
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    rows = [
+        (
+            each.producer_id,
+            each.producer_epoch,
+            each.last_sequence,
+            each.last_offset,
+            each.last_written_at,
+            each.open_from_offset,
+        )
+        for each in found
+    ]
+    print_rows(["PRODUCER", "EPOCH", "SEQUENCE", "OFFSET", "LAST WRITTEN", "OPEN FROM"], rows)
 
 
 @app.command("digest")
