@@ -1,4 +1,4 @@
-"""Adds the counts of several runs of one proof, so that a proof of many hours can be run in shares.
+"""Adds the counts of several runs of one proof, so that a proof of many hours can be split over several runs.
 
 Used by `prove.py`. A series contains the report of each run, with its commit, and the sum of the counts of all runs.
 """
@@ -17,7 +17,7 @@ LEFT_OUT: Final = ("seed", "kills_wanted", "inputs_wanted", "kills_a_second", "i
 EQUAL: Final = ("clusters", "memory_bytes_bound")
 """Entries with the same number in every run."""
 LARGEST: Final = ("memory_bytes_first", "memory_bytes_most")
-"""Entries of which the sum contains the largest number of all reports."""
+"""Entries for which the sum contains the largest number of all reports instead of the total."""
 
 Series = dict[str, Any]
 """Requested and reached count, the sum of all reports, and the reports."""

@@ -32,7 +32,7 @@ MUTANTS_A_RUN: Final = 50_000
 SCENARIO: Final = "pytest.mark.scenario"
 NOT_PASSED: Final = ("failure", "error", "skipped")
 SEARCHES_A_RUN: Final = 125_000
-"""Cases that one process tries: the start of a process takes as long as 10,000 cases."""
+"""Number of cases that one process tries, because starting a process takes as long as 10,000 cases."""
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
 """Environment variable with the time limit of a part, which the option `--seconds` sets."""
 ADD_VARIABLE: Final = "FAIRLEAD_PROOF_ADD"
@@ -65,8 +65,8 @@ def power_cuts(share: float) -> Outcome:
 def cleaning_cuts(share: float) -> Outcome:
     """Interrupt the cleaning of 40 random histories at every change of the disk, by losses of power and by kills.
 
-    The histories have all codecs, leader epochs and transactions, and the cleanings small and large windows, maps of
-    keys and segments. Two kinds of faulty disk must be detected.
+    The histories contain all codecs, several leader epochs and transactions; the cleanings use small and large windows,
+    key maps and segments. Two kinds of faulty disk must be detected.
     """
     seed = _seed()
     program = "tests/faults/cleaning_cuts.py"

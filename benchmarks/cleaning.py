@@ -356,5 +356,5 @@ async def _write(producer: Producer, topic: str, seconds: list[float]) -> None:
     begun = time.monotonic()
     await producer.send_and_wait(topic, VALUE)
     seconds.append(time.monotonic() - begun)
-    # The pace of a program that the broker does not slow down.
+    # The pause limits the rate of the writes, as in a program that the broker does not slow down.
     await asyncio.sleep(0.002)

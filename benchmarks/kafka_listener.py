@@ -307,7 +307,7 @@ def throughput(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def waiting(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure lone produces, 1,000 idle connections and 500 members of a classic group."""
+    """Measure produces of single records, 1,000 idle connections, and 500 members of a classic group."""
     with _clients(options, folder) as clients:
         results = [
             *clients.lone_produces(options.pairs),

@@ -230,7 +230,7 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 
 async def handshakes(scene: Scene) -> dict[str, float]:
-    """Return handshakes per second, and the 99th percentile of another client's produce latency before and during."""
+    """Return handshakes per second, and the p99 of another client's produce latency before and during these."""
     bench = scene.bench(scene.encrypted)
     with _variables(scene.trust):
         topic = await asyncio.to_thread(bench.fairlead_topic, "replicated")

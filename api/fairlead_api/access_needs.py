@@ -71,7 +71,7 @@ class Need:
     source: NameSource = NameSource.PATH
 
     def __str__(self) -> str:
-        """Return the need in the notation of access rules, such as `write topic`."""
+        """Return the permission in the notation of access rules, such as `write topic`."""
         of = {NameSource.BODY: " (each in the request)", NameSource.ANSWER: " (each in the answer)"}
         return f"{self.operation} {self.kind}{of.get(self.source, '')}"
 
@@ -100,7 +100,7 @@ class Access:
 
     @property
     def gate(self) -> tuple[Need, ...]:
-        """Needs that are decided before the endpoint runs."""
+        """Permissions that the broker checks before the endpoint runs."""
         return tuple(need for need in self.needs if need.source in (NameSource.PATH, NameSource.SINGLE))
 
     def __str__(self) -> str:

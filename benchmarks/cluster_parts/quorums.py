@@ -1,7 +1,7 @@
 """Topics with a write quorum, compared with topics of in-sync replicas on the same three brokers.
 
-`cluster.py` calls this module: acknowledgements while one follower is slow, also on Kafka, throughput, and failovers
-after killed leaders.
+`cluster.py` calls this module, which measures acknowledgements while one follower is slow (also on Kafka), throughput,
+and failovers after leaders are killed.
 """
 
 from __future__ import annotations

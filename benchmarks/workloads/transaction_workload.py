@@ -139,7 +139,7 @@ class Visibility:
         self._read: dict[int, int] = {}
         self._taken: list[float] = []
         self.total: int | None = None
-        """Number of transactions; None while further transactions follow."""
+        """Number of transactions to read; None until all transactions have been sent."""
 
     def committing(self, number: int) -> None:
         """Record the start of a commit."""

@@ -57,8 +57,8 @@ _BACKOFF: Final = Backoff(seconds_initial=0.05, seconds_max=2.0)
 class ConsumingTransaction(Transaction):
     """One transaction of `exactly_once`: open it with `async with`, and iterate over its batches.
 
-    The iteration ends after `every`, and leaving the block commits the results with the offsets of the batches. Every
-    batch that the iteration has handed out counts as processed.
+    The iteration ends after the time `every`, and leaving the block commits the results with the offsets of the
+    batches. Every batch that the iteration has handed out counts as processed.
     """
 
     def __init__(

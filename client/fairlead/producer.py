@@ -685,7 +685,7 @@ class Producer:
         return queue
 
     async def _reserve(self, size: int, transaction: OpenTransaction | None) -> None:
-        """Reserve buffer space after earlier waiters, for a record of a transaction, if the producer has transactions.
+        """Reserve buffer space for a record, after earlier waiters; `transaction` is the record's transaction, if any.
 
         Raises `ClosedError` if the producer is closed during the wait, and `SettingError` if the transaction ends.
         """

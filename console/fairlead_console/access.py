@@ -2,7 +2,8 @@
 
 Pages take `Access` as a dependency and never open an Admin client themselves, so that every call has the identity of
 the caller. A caller without a session calls the cluster without a token; an open cluster has only such callers. The
-console queries the cluster separately for each identity, and stops some minutes after the identity's last request.
+console queries the cluster separately for each identity, and stops these queries some minutes after the identity's last
+request.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fairlead_console.identity.signed_in import session_of
 TEMPLATES: Final = Path(__file__).parent / "templates"
 THEME_COOKIE: Final = "fairlead_theme"
 SKETCH_SECONDS: Final = 2
-"""Seconds after which a page with a sketch of the cluster is requested again."""
+"""Seconds after which a page is requested again if its picture of the cluster was incomplete."""
 THEMES: Final = ("light", "dark")
 
 

@@ -7,7 +7,7 @@ the options from this metadata. The data source `fairlead` and users' programs u
 `INSERT INTO a SELECT * FROM b` passes the schema of table b to the write into table a, since Spark does not convert
 columns of equal names and types. The write refuses rows that were read from a topic; the write recognises such rows by
 their offsets. If the statement names the columns of the table, Spark gives all columns the metadata of the table and
-sets the other columns to null.
+sets the columns that the statement does not name to null.
 """
 
 from __future__ import annotations

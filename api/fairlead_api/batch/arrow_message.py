@@ -91,7 +91,7 @@ _TIMESTAMP_BUFFER: Final = 7
 
 
 class _Layout:
-    """Expected nodes and buffers of a message with the schema, arranged so that one pass over the numbers checks it."""
+    """Nodes and buffers that the schema requires, arranged so that one pass over a message's numbers checks all."""
 
     __slots__ = ("bitmaps", "buffer_numbers", "buffers", "node_numbers", "nodes")
 

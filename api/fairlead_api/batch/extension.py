@@ -36,7 +36,7 @@ class ExtensionType(IntEnum):
     LEADER_EPOCH = 6
     """Leader and voters at the start of a leader epoch, JSON, written by brokers into control batches."""
     KAFKA_CODEC = 7
-    """Codec in which a Kafka client sent the batch, one byte with Kafka's number, if batches are not stored in the
+    """Codec in which a Kafka client compressed the batch (one byte, Kafka's number), if batches are not stored in this
     codec. Kafka's clients get the batch uncompressed, since they may have no other codec."""
 
 

@@ -44,7 +44,7 @@ class _Columns:
     """Builder of record columns from events."""
 
     def __init__(self, first: int = 0) -> None:
-        """`first` is the number of the first event in its request."""
+        """`first` is the index of the first event in its request."""
         self._first = first
         self._columns = RecordColumns(keys=[], values=[], timestamps_us=[], headers=[])
 

@@ -157,9 +157,10 @@ _VALUE_SLICES: Final = (
 def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) -> RecordColumns:
     """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
 
-    The last value of a repeated key is used. Raises `malformed_request` and `unknown_option` with the path, and
-    `invalid_record` with the number of a record that has invalid base64. This function allows a body without records;
-    the caller decides whether to accept the body.
+    Raises `malformed_request` and `unknown_option` with the path, and `invalid_record` with the index of a record that
+    has invalid base64. Raises `malformed_request` and `unknown_option` with the path, and `invalid_record` with the
+    number of a record that has invalid base64. This function allows a body without records; the caller decides whether
+    to accept the body.
     """
     plain = _ARRAY.match(body) is not None
     if encoding is Encoding.JSON:
@@ -229,7 +230,7 @@ def _in_line(number: int, problem: ProblemError) -> ProblemError:
 
 
 def _from_values(values: Sequence[JsonValueRecord], first: int = 0) -> RecordColumns:
-    """Return records as columns; `first` is the number of the first record in its request."""
+    """Return records as columns; `first` is the index of the first record in its request."""
     return RecordColumns(
         keys=[_json_bytes(record.key) for record in values],
         values=[_json_bytes(record.value) for record in values],
@@ -239,7 +240,7 @@ def _from_values(values: Sequence[JsonValueRecord], first: int = 0) -> RecordCol
 
 
 def _from_texts(texts: Sequence[JsonRecord], encoding: Encoding, first: int = 0) -> RecordColumns:
-    """Return records as columns; `first` is the number of the first record in its request."""
+    """Return records as columns; `first` is the index of the first record in its request."""
     to_bytes = _base64_bytes if encoding is Encoding.BASE64 else _text_bytes
     return RecordColumns(
         keys=_column("key", [record.key for record in texts], to_bytes, first),
@@ -280,7 +281,7 @@ def fetched_records(
 def _column(
     name: str, texts: Iterable[Text], to_bytes: Callable[[Text], bytes | None], first: int
 ) -> list[bytes | None]:
-    # A loop is used instead of a comprehension, so that after a failure the length of the list is the number of the
+    # A loop is used instead of a comprehension, so that after a failure the length of the list is the index of the
     # invalid record.
     payloads: list[bytes | None] = []
     text: Text = None

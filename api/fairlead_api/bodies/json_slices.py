@@ -1,10 +1,10 @@
 """Division of a large JSON body into slices of its array, each small enough to be parsed in one call.
 
 A parser written in C holds the interpreter lock until the parser returns, so parsing a body of 16 MiB in one call would
-stop the event loop for a second. `json_records` and `cloud_events` call this module for large bodies and parse slice
-by slice. numpy searches the text in windows, at a cost that does not depend on the contents of the body. This module
-must not depend on the meaning of the elements of the array: the parser decides whether a slice and the frame are valid
-JSON.
+stop the event loop for a second. `json_records` and `cloud_events` call this module for large bodies and parse slice by
+slice. numpy searches the text in windows, at a cost that does not depend on the contents of the body. This module must
+not depend on the meaning of the elements of the array: the parser decides whether a slice, and the body without its
+slices, are valid JSON.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Division:
     """Text of the body without the elements of the divided arrays."""
     slices: list[Slice] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
-    """Positions in the frame at which text of the body is missing, each with the number of bytes missing before it."""
+    """Positions in `frame` at which elements were cut out, each with the number of bytes cut out up to there."""
 
     def place_in_body(self, place: int) -> int:
-        """Convert a position in the frame to the position in the body."""
+        """Convert a position in `frame` to the position in the body."""
         return place + max((left_out for gap, left_out in self.gaps if gap <= place), default=0)
 
 

@@ -98,18 +98,18 @@ class PartitionMetadata(Answer, frozen=True, kw_only=True):
 
 
 class ReplicaStanding(Answer, frozen=True, kw_only=True):
-    """Standing of a replica in a partition with a write quorum, as known to the leader.
+    """State of a replica in a partition with a write quorum, as known to the leader.
 
     Values are null if the leader does not answer.
     """
 
     broker: int
     counted: int | None
-    """Offset below which the records of the replica count, null while the replica has not reported."""
+    """Offset below which the replica's records count as stored, null while the replica has not reported."""
     near: bool | None
     """Whether the replica is a voter that has every committed record and caught up within the lag time."""
     entry_is_current: bool | None
-    """Whether the partition names the incarnation in which the replica reports; otherwise the reports do not count."""
+    """Whether the partition record names the incarnation that sends the replica's reports; others do not count."""
 
 
 class PartitionDescription(PartitionMetadata, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class TopicMirror(Answer, frozen=True, kw_only=True):
 
 
 class TopicEra(Answer, frozen=True, kw_only=True):
-    """Promotion of the topic: from the leader epoch `epoch` on, the cluster wrote the records."""
+    """Promotion of the topic: the cluster `cluster_id` wrote the records from the leader epoch `epoch` on."""
 
     epoch: int
     cluster_id: str

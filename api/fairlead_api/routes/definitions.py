@@ -99,12 +99,12 @@ class Route:
 
     @property
     def subject(self) -> str:
-        """Kind of the resource that the call is about, by which calls are grouped; `public` for calls without needs."""
+        """Kind of the resource that the call is about, by which calls are grouped; else callers, such as `public`."""
         return self.access.needs[0].kind.value if self.access.needs else self.access.audience.value
 
     @property
     def operation(self) -> str:
-        """Operation of the first need, or `describe` for calls without needs."""
+        """Operation of the first permission that the call needs, or `describe` if it needs none."""
         return self.access.needs[0].operation.value if self.access.needs else "describe"
 
     @property

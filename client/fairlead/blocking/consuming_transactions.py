@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class ConsumingTransaction(Transaction):
     """One transaction of `exactly_once`: open it with `with`, and iterate over its batches.
 
-    The iteration ends after `every`, and leaving the block commits the results with the offsets of the batches. Every
-    batch that the iteration has handed out counts as processed.
+    The iteration ends after the time `every`, and leaving the block commits the results with the offsets of the
+    batches. Every batch that the iteration has handed out counts as processed.
     """
 
     def __init__(self, producer: Producer, inner: AsyncConsumingTransaction, thread: LoopThread) -> None:

@@ -370,8 +370,8 @@ def calculate_alone(arguments: Sequence[str]) -> None:
 def open_missing_streams() -> None:
     """Open standard streams that the caller has closed (`<&-`, `>&-`) on the null device.
 
-    Python replaces a closed stream by None, and the next file or connection would get the stream's file descriptor and
-    the printed text.
+    Python replaces a closed stream with None, and the next file or connection would get the stream's file descriptor
+    and the printed text.
     """
     nothing = Path(os.devnull)
     if sys.stdin is None:

@@ -27,8 +27,9 @@ class UsageError(ValueError):
 Answer = TypeVar("Answer")
 # The retry timeout is short, because a person waits for the report of an unreachable cluster.
 RETRY_TIMEOUT = "5s"
-# Timeout of requests that every broker answers from its own state; the client waits five seconds longer. Requests that
-# involve another broker, or change state, keep the SDK's 30 s, because their refusal may take that long.
+# Timeout of requests that every broker answers from its own state; the client waits for the answer five seconds longer
+# than this timeout. Requests that involve another broker, or change state, keep the SDK's 30 s, because their refusal
+# may take that long.
 ASK_TIMEOUT = "4s"
 
 

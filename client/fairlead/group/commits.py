@@ -37,7 +37,7 @@ from fairlead_api.problems import ProblemError
 
 _LOG: Final = logging.getLogger("fairlead")
 SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Coroutine[Any, Any, None]]
-"""Function that sends the commit of a transaction with these offsets of a group, if any."""
+"""Function that sends the commit of a transaction, with the given offsets of a group, if any."""
 JointCommit: TypeAlias = Callable[[SendCommit], Coroutine[Any, Any, None]]
 """Function that commits a transaction with offsets; its argument is a function that sends the commit."""
 

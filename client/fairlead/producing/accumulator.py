@@ -311,8 +311,8 @@ class Accumulator:
             yield self._expires_at(first)
             lingered_at = now if queue.closed else self._lingered_at(first)
             ready_at = max(lingered_at, queue.retry_at)
-            # A batch that is ready now waits for an answer or for a free request, and the sender then checks all
-            # partitions again.
+            # A batch that is ready now waits for an answer or until another request may be sent, after which the sender
+            # checks all partitions again.
             if ready_at > now and not self._is_full(queue, first):
                 yield ready_at
 

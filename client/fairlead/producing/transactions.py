@@ -40,7 +40,7 @@ BEGIN_PATH: Final = "/v1/transactions"
 _UNANSWERED: Final = (UnreachableError, RetryError, RefreshError)
 """Errors of a call whose effect is unknown."""
 SendCommit: TypeAlias = Callable[[TransactionOffsets | None], Coroutine[Any, Any, None]]
-"""Function that sends the commit of a transaction with these offsets of a group, if any."""
+"""Function that sends the commit of a transaction, with the given offsets of a group, if any."""
 JointCommit: TypeAlias = Callable[[SendCommit], Coroutine[Any, Any, None]]
 """Function that commits a transaction with offsets of a group; its argument is a function that sends the commit."""
 

@@ -34,7 +34,7 @@ class BatchReader:
         self.hand: Cursor | None = None
         """Cursor of the batch that was handed out last; None once the batch is processed."""
         self.hand_offset = 0
-        """Position of the partition of `hand` before the batch was taken."""
+        """Position in the partition of `hand` before the batch was taken."""
         self.hand_epoch: int | None = None
         self.record: Record | None = None
         """Last record taken from the batch, if the program takes records one by one and has not taken all of them."""

@@ -69,7 +69,8 @@ class Observer:
             begun = clock.monotonic()
             pause = ROUND_SECONDS
             try:
-                # The first pages of a cluster with many topics wait only for the sketch, so no other call precedes it.
+                # The first pages of a cluster with many topics wait only for the sketch, a picture without offsets,
+                # sizes, settings and groups, so no other call precedes the sketch.
                 await self._take_sketch()
                 await self._round(described=False)
             except UnauthenticatedError:
@@ -83,7 +84,8 @@ class Observer:
     async def picture(self) -> Picture:
         """Return the newest picture; if there is none yet, query the cluster. Raises the errors of the SDK.
 
-        The first round in a cluster with many topics takes seconds. Until it ends, the picture is a sketch.
+        The first round in a cluster with many topics takes seconds. Until it ends, the picture is a sketch, which lacks
+        offsets, sizes, settings and groups.
         """
         if self._picture is None:
             await self._take_sketch()

@@ -36,7 +36,7 @@ async def set_rates(admin: Admin, rates: Mapping[int, int | None]) -> str:
 
 
 async def bytes_left(admin: Admin, partitions: Collection[tuple[str, int]]) -> int | None:
-    """Return the bytes that the moves of these partitions, each a topic and a number, still have to copy.
+    """Return the bytes that the moves of these partitions, each a topic and an index, still have to copy.
 
     Returns None if a broker does not report its progress. Raises `BrokersUnavailable`.
     """

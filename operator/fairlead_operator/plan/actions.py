@@ -127,7 +127,7 @@ class AlterConfig:
 
 @dataclass(frozen=True, slots=True)
 class NoteAddress:
-    """Record, on a claim, the external address that its broker read at a start that had a different reason."""
+    """Record on its claim the external address that a broker read when it was started for a different reason."""
 
     claim: str
     address: str

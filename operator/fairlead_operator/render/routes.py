@@ -1,8 +1,7 @@
 """Routes from an Ingress controller or a Gateway to the Services for external clients and to the console's Service.
 
-An HTTPRoute has no limit on the time of a request, since a long poll takes 40 seconds and a tail has no end. For an
-Ingress, the request timeout and the use of HTTP/2 towards brokers are set by annotations, which differ between
-controllers.
+An HTTPRoute disables the request timeout, since a long poll takes 40 seconds and a tail has no end. For an Ingress, the
+request timeout and the use of HTTP/2 towards brokers are set by annotations, which differ between controllers.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def authorities_map(cluster: Cluster, transport: Transport) -> Manifest:
 
 
 def metrics_users(cluster: Cluster) -> list[Manifest]:
-    """Return the User of Prometheus, if metrics need a token; the Cluster itself grants its right (rule K13)."""
+    """Return the User of Prometheus, if metrics need a token; its access rule belongs to the Cluster (rule K13)."""
     security = cluster.spec.security
     if security is None or security.metrics == "Open":
         return []

@@ -14,7 +14,7 @@ from fairlead_operator.plan.topic_observed import LiveTopics, racks_of
 
 
 class Place(NamedTuple):
-    """Topic and number of a partition; proposals are ordered by both."""
+    """Topic and index of a partition; proposals are ordered by both."""
 
     topic: str
     partition: int

@@ -121,7 +121,7 @@ def plan_withdrawal(rebalance: Rebalance, live: LiveTopics) -> tuple[Step, ...]:
 
 
 def unpaced(rebalance: Rebalance) -> dict[int, int | None]:
-    """Return the rates after the moves: None, for no limit, for each broker that received replicas."""
+    """Return the rates after the moves: the rate None, which means no limit, for each broker that received replicas."""
     return {broker: None for move in moves_of(rebalance) for broker in move.added}
 
 
