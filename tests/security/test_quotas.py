@@ -33,7 +33,7 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """Any first request is admitted; the next is refused with the seconds to wait, exact and whole; others continue."""
+    """Any first request is admitted, the next is refused with the time until a retry, and other callers continue."""
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})

@@ -141,7 +141,7 @@ def test_only_commands_that_use_a_profile_need_it(
 
 
 def test_a_home_is_optional(elsewhere: dict[str, str]) -> None:
-    """A user without a home directory, as in containers, needs no profile, and a requested profile is not found."""
+    """A user without a home directory, as in containers, needs no profile, and a requested profile is an error."""
     unshare = ["unshare", "--user", "--map-user=12345"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("no user without a name can be created here")

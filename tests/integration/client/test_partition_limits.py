@@ -13,7 +13,7 @@ from fairlead_broker.wiring.start import start_broker
 
 
 async def test_a_topic_beyond_the_limit_of_a_broker_is_refused(tmp_path: Path) -> None:
-    """The broker's registration contains the limit, and a refusal names the limit and the number of replicas."""
+    """A topic that exceeds the limit of a broker is refused with the limit and the current number of replicas."""
     anywhere = Endpoint("127.0.0.1", 0)
     settings = BrokerSettings(
         data=tmp_path, listen=anywhere, peer_listen=anywhere, ops_listen=anywhere,

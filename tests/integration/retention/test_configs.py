@@ -222,7 +222,7 @@ async def test_changes_of_another_client_are_followed(api) -> None:
 
 
 async def test_configuration_survives_a_restart(api, lives) -> None:
-    """A topic's configuration survives a restart, because it is in the store."""
+    """The configuration of the cluster and of a broker survives a restart, because it is in the store."""
     await api.admin.alter_cluster_config({"retention.ms": 77_000})
     await api.admin.alter_broker_config(0, {"auto.create.topics.enable": True})
     await api.running.stop()
@@ -275,6 +275,6 @@ async def test_invalid_values_are_refused_and_change_nothing(
 
 
 async def test_a_missing_broker_has_no_configuration(api) -> None:
-    """A missing broker is named in the refusal."""
+    """A request for the configuration of a missing broker is refused."""
     with pytest.raises(BrokerNotFoundError):
         await api.admin.broker_config(5)

@@ -100,7 +100,7 @@ async def test_a_time_in_the_future_pins_a_segment_and_is_refused_by_default(api
 
 
 async def test_a_consumer_behind_the_start_gets_an_error_and_continues(api, clock) -> None:
-    """A consumer behind the log start gets an error and continues, and a long poll at the end is not affected."""
+    """A fetch below the log start of an emptied log is refused, and a fetch at its end returns no records."""
     await api.admin.create_topic("flights", config={"retention.ms": 1000, "segment.ms": 1000})
     await api.produce("flights", *"abc")
     clock.move(10)

@@ -230,7 +230,7 @@ def test_the_nearest_value_wins_and_names_its_source() -> None:
 
 
 def test_a_topic_shows_every_supported_key_and_no_other() -> None:
-    """A topic's configuration contains every supported key, and no stored key that this release does not support."""
+    """A topic without a write quorum shows every supported key except quorum.write, and no key of a later release."""
     _, entries = effective_topic_config({"from.the.future": "x"}, {}, {})
 
     assert sorted(entries) == [name for name in SUPPORTED if name != "quorum.write"]

@@ -193,7 +193,7 @@ async def test_a_refused_partition_does_not_stop_the_others(
 
 
 async def test_order_holds_over_retries(broker: ScriptedBroker) -> None:
-    """Retries preserve the order of batches, because a partition has only one unfinished request."""
+    """Retries preserve the order of batches."""
     broker.refuse(PRODUCE, *["not_enough_replicas"] * 3)
     async with Producer(broker.url, batch_bytes=200, linger_ms=0) as producer:
         for row in range(100):

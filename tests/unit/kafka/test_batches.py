@@ -209,7 +209,7 @@ def test_clients_read_every_stored_batch(reader: Read, records: list[Record], ba
 def test_clients_get_a_batch_in_the_codec_of_its_producer_or_uncompressed(
     codec: KafkaCodec, records: list[Record]
 ) -> None:
-    """A batch sent with gzip or snappy is returned uncompressed, because readers may not support any other codec."""
+    """A batch is returned in its codec, or uncompressed if it was sent with gzip or snappy, which are never stored."""
     batch = to_kafka(stamped(from_kafka(built(records, AioBuilder, codec), LIMIT, NOW_US)))
 
     assert batch[ATTRIBUTES_AT + 1] == (0 if codec in {KafkaCodec.GZIP, KafkaCodec.SNAPPY} else codec)

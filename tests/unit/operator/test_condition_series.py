@@ -56,7 +56,7 @@ def test_conditions_are_series_with_names_and_reasons() -> None:
 
 
 def test_a_rebalance_in_progress_shows_the_partitions_that_are_left() -> None:
-    """A Rebalance that waits for approval, or is finished, has no series."""
+    """Only a Rebalance whose moves have begun has a series: the number of partitions that are left."""
     cache, telemetry = WatchedObjects(), Telemetry(structlog.get_logger())
     telemetry.show_rebalances(lambda: rebalance_rows(cache))
     progress = {"partitionsTotal": 9, "partitionsMoved": 2, "partitionsMoving": 1}

@@ -39,7 +39,7 @@ def writer_class() -> type[Any]:
 def test_only_sinks_of_fairlead_get_the_columns_as_an_option(
     source: str, given: tuple[Any, ...], is_format_first: bool
 ) -> None:
-    """The format may be set before or after the columns, which may be a list."""
+    """Only Fairlead's sinks get the partition columns as an option, whether the format is set first or last."""
     writer = writer_class()()
     if is_format_first:
         writer.format(source).partitionBy(*given)

@@ -186,7 +186,7 @@ async def test_two_takes_at_once_are_refused_and_lose_nothing(bootstrap: str, co
 async def test_a_member_unknown_to_the_group_joins_again(
     member: Callable[[], Consumer], admin: Admin
 ) -> None:
-    """A member that its group removed after its session expired joins again and misses no batch."""
+    """A member that its group has removed joins again and misses no batch."""
     async with member() as consumer:
         assert (await take(consumer)).base_offset == 0
         assert consumer._session is not None

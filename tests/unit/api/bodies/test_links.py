@@ -46,7 +46,7 @@ def test_a_link_with_its_defaults() -> None:
     ],
 )
 def test_a_link_that_could_not_work_is_refused(changes: dict[str, Any], code: str, field: str | None) -> None:
-    """A pattern without a match, an address that is not a base URL, or an invalid name is refused with its path."""
+    """An invalid or missing pattern, an address that is not a base URL, and an invalid name are refused."""
     with refuses(code) as refusal:
         decoded(**changes)
 

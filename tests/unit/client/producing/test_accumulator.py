@@ -54,7 +54,7 @@ def test_a_full_batch_is_ready_at_once(accumulator: Accumulator, append: Append)
 
 
 def test_a_partition_has_one_unfinished_request(accumulator: Accumulator, append: Append) -> None:
-    """A partition has at most one unfinished request, because HTTP/2 streams may overtake each other."""
+    """Without sequences, a partition has one unfinished request, because HTTP/2 streams may overtake each other."""
     queue = PartitionQueue("flights", 0)
     first = append(queue)
     queue.close_open()

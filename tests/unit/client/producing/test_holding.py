@@ -8,7 +8,7 @@ from fairlead.producing.holding import PACED_SECONDS, Holding
 def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
     """Requests to a broker are delayed by the longest time that the broker has reported.
 
-    Requests to other brokers, and requests after the reported time, are not delayed.
+    Afterwards, requests are sent one at a time for a while; requests to other brokers are not affected.
     """
     holding = Holding()
     holding.hold("a", 5, 100)

@@ -53,7 +53,7 @@ def test_new_replicas_are_spread_evenly() -> None:
 
 
 def test_brokers_that_take_none_are_passed_by() -> None:
-    """Cordoned, draining and missing brokers get no replicas, even if no other broker is left."""
+    """Cordoned and draining brokers get no replicas, even if no other broker is left."""
     known = [
         LiveBroker(1, "a"),
         LiveBroker(2, "b", cordoned=True),

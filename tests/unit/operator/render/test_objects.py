@@ -182,7 +182,7 @@ def test_an_operator_of_an_unknown_namespace_is_not_admitted() -> None:
 @pytest.mark.parametrize("is_managed", [True, False])
 @pytest.mark.parametrize("listed", [[], [{"ipBlock": {"cidr": "192.0.2.0/24"}}]])
 def test_egress_is_closed_but_for_listed_peers(listed: list[dict[str, Any]], *, is_managed: bool) -> None:
-    """With `egress`, brokers may call each other, a managed etcd, DNS and listed peers; etcd may call only itself."""
+    """With `egress`, brokers may call each other, managed etcd, DNS and listed peers; etcd may call itself and DNS."""
     etcd = {"managed": {"replicas": 3}} if is_managed else {"external": {"endpoints": ["http://a:2379"]}}
     cluster = render_kit.cluster_of(etcd=etcd, networkPolicy={"egress": listed})
     inputs = render_kit.inputs_of() if is_managed else render_kit.inputs_of(etcd=None)

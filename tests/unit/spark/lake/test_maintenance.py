@@ -64,7 +64,7 @@ def test_small_files_are_joined_and_a_repeated_batch_stays_known(tmp_path: Path)
 
 
 def test_old_files_without_a_table_are_deleted_once_a_day(tmp_path: Path) -> None:
-    """A vacuum deletes old files that do not belong to the table, and keeps new files and files of the table."""
+    """A vacuum, at most once a day, deletes old files outside the table, and keeps new files and files of the table."""
     commit(tmp_path, task_files(tmp_path, range(3)), 0)
     kept = task_files(tmp_path, range(3), "new")
     for name, at in (("first", 0.0), ("second", 1.0), ("third", VACUUM_SECONDS_MIN)):
