@@ -543,7 +543,7 @@ class BrokerSettings(BaseSettings):
     lease_seconds: int = Field(default=6, ge=2, le=120)
     """Number of seconds without a lease renewal after which the cluster considers the broker gone and elects other
     leaders. The lease is renewed every third of this time, so that two lost renewals are harmless. The end of a process
-    is detected sooner, by its refused peer port."""
+    is detected sooner: its peer port refuses connections."""
 
     config_values: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """Values of Kafka's configuration keys for this broker, such as `segment.bytes`; values set by `PATCH

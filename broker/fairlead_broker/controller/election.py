@@ -164,10 +164,10 @@ def kept_everything(
 ) -> bool:
     """Return whether a restarted broker still has all records of the incarnation that its entry names.
 
-    An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean
-    restart or a restart that kept the page cache. A partition with one replica (`alone`) gives no guarantee for
-    unsynced records, so its replica always qualifies. If there are several replicas, another replica may still
-    have the unsynced records.
+    An older epoch in the directory means that the disk is an old copy. Unsynced records survive only a clean restart or
+    a restart that kept the page cache. A partition with one replica (`alone`) gives no guarantee for unsynced records,
+    so their loss does not disqualify its replica. If there are several replicas, another replica may still have the
+    unsynced records.
     """
     if directory.last_broker_epoch < entry.broker_epoch:
         return False

@@ -81,9 +81,9 @@ def revocation_is_overdue(ends_at: float, now: float) -> bool:
 def may_take_place(holder: MemberRecord, heartbeats_missed: float) -> bool:
     """Return whether a new member may replace a static member with the same instance id.
 
-    The static member must have left or have missed two heartbeats, since a crashed member may return before its
-    session ends. If the static member is only slow, the write that replaces it also takes its partitions away,
-    and it can no longer commit offsets for them.
+    The static member must have left or have missed more than two heartbeats, since a crashed member may return before
+    its session ends. If the static member is only slow, the write that replaces it also takes its partitions away, and
+    it can no longer commit offsets for them.
     """
     return holder.epoch == AWAY_EPOCH or heartbeats_missed > 2
 

@@ -184,7 +184,7 @@ class LoggedProducers:
         return Snapshot(segments[0].base_offset, ProducerState()) if found is None else found
 
     def _read(self, path: Path) -> bytes | None:
-        """Return a snapshot's bytes, or None for an unreadable file, which is skipped like a damaged snapshot."""
+        """Return a snapshot's bytes: none, as if it were damaged, for an unreadable file; None for a missing file."""
         try:
             return read_whole(self._storage, path)
         except OSError:

@@ -259,7 +259,8 @@ def _decided(
     )
     kafka = record.kafka
     if kafka is not None:
-        # A client that does not know of the abort would otherwise add to the next transaction.
+        # An abort that the client has not requested ends the session: otherwise a client that does not know of the
+        # abort would add partitions and offsets to the next transaction.
         kafka = KafkaSession(epoch=kafka.epoch) if request.reason is EndReason.CLIENT else None
     changed = msgspec.structs.replace(
         record,

@@ -62,7 +62,7 @@ def with_partitions(record: TransactionRecord, partitions: Partitions) -> Transa
 
 
 def with_offsets(record: TransactionRecord, offsets: PendingOffsets) -> TransactionRecord:
-    """Return the record in which the open transaction includes offsets, each instead of an earlier one.
+    """Return the record in which the open transaction includes offsets, which replace those of the same partitions.
 
     Raises `OtherGroup`.
     """

@@ -168,7 +168,7 @@ class ClassicGroup:
         return min(*sessions, *self.pending.values(), self._join_ends_at, self._sync_ends_at, inf, inf)
 
     def commit_refusal(self, member_id: str, generation: int) -> Refusal | None:
-        """Return the refusal of a commit, or None. During a rebalance, members may still commit what they have read."""
+        """Return the refusal of a commit, or None. While members gather, they may still commit."""
         if member_id not in self.members:
             return Refusal.UNKNOWN_MEMBER_ID
         if generation != self.generation:

@@ -138,7 +138,7 @@ class OffsetCalls:
 
 
 def _end_of(replica: LeaderReplica, wanted: int) -> tuple[int, int]:
-    """Return the highest epoch up to the wanted epoch with its end offset; each -1 if the wanted epoch is newer."""
+    """Return the highest epoch up to the wanted epoch, and its end offset; -1 for both above the leader's epoch."""
     if wanted > replica.leader_epoch:
         return -1, -1
     if wanted < replica.leader_epoch:

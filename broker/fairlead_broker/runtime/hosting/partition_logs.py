@@ -97,7 +97,7 @@ class PartitionLogs:
                 self._log.error("files not removed", partition=str(key), reason=str(error))
 
     def folders(self, topic_id: TopicId) -> list[PartitionIndex]:
-        """Log which records a recovery has removed or does not trust, and which files it has rebuilt.
+        """Return the partitions of a topic that have a folder.
 
         The call blocks.
         """

@@ -215,7 +215,7 @@ class SecurityCalls:
         await call.answer_json(Applied(applied_everywhere=await changes.applied_everywhere()))
 
     async def check_acls(self, call: Call) -> None:
-        """``POST /v1/acls:check``: the decision that `enforce` mode makes, and its reason in the current mode."""
+        """``POST /v1/acls:check``: whether the current mode and ACLs allow an operation, and the reason."""
         request = decode_request(CheckRequest, await json_body(call))
         caller = call.access.caller
         if request.principal is not None and (request.principal, request.groups) != (

@@ -119,7 +119,7 @@ def _by_header(callers: Callers, scope: Scope, *, waited: bool = False) -> Calle
 
 
 def _forwarded(call: Call, broker: int) -> Caller:
-    """Return the caller that the forwarding broker names, or the forwarding broker for a call of its own."""
+    """Return the caller that the forwarding broker names, or the forwarding broker if it calls on its own behalf."""
     names = call.header_text(_FORWARDED)
     if not names:
         return Caller(principal=f"broker:{broker}", source=CallerSource.PEER)

@@ -42,7 +42,7 @@ Location: TypeAlias = Here | Elsewhere
 
 
 def leader_elsewhere(call: Call, broker: Broker, topic_id: str, partition: int) -> BrokerId | None:
-    """Return the other broker that leads a partition; for fetches, which look up their own replicas at each poll.
+    """Return the other broker that leads a partition, for fetches, which look up local replicas at each poll.
 
     The result is None if this broker leads the partition or the call must not be forwarded.
     """
