@@ -220,7 +220,7 @@ async def test_a_key_cannot_be_changed_twice_in_one_branch(client: Coordination)
 
 @pytest.mark.parametrize("key", ["", "/ümlaut"])
 async def test_keys_are_ascii_and_not_empty(client: Coordination, key: str) -> None:
-    """A key that is empty, or not ASCII, which another implementation could order differently, is refused."""
+    """A key that is empty or not ASCII is refused, because implementations could order other characters differently."""
     with raises(ValueError):
         await client.transact((), (Put(key, b""),))
 

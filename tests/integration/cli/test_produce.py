@@ -148,7 +148,7 @@ def test_a_file_of_records_is_read_back(fairlead: CommandLine, tmp_path: Path) -
 def test_a_refusal_in_the_middle_reports_the_stored_lines(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:
-    """Deleting a topic after the first line causes a refusal that counts only the first record as stored."""
+    """A size limit lowered after the first line causes a refusal that counts only the first record as stored."""
     fairlead("topic", "create", "short-lived")
     producer = subprocess.Popen(
         ["fairlead", "produce", "short-lived", "-v"],
