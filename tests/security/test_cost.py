@@ -162,7 +162,8 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
 def test_a_change_among_many_acls_is_applied_soon() -> None:
     """With 10,000 ACLs, the first request after a change takes at most 20 ms of processor time.
 
-    The reference is measured next to each change, because other programs slow down this machine for a while.
+    The time is compared with a reference that is measured next to each change, because other programs slow down this
+    machine for a while.
     """
     metadata = records(10_000)
     security, header = view(metadata=metadata), [b"Bearer " + TOKENS[0].text.encode()]
