@@ -55,7 +55,14 @@ from fairlead_api.bodies.group_requests import (
     ResetRequest,
     ResetTarget,
 )
-from fairlead_api.bodies.links import Chosen, CreateLinkRequest, LinkDescription, LinkTopic, PromotionMode
+from fairlead_api.bodies.links import (
+    AlterLinkRequest,
+    Chosen,
+    CreateLinkRequest,
+    LinkDescription,
+    LinkTopic,
+    PromotionMode,
+)
 from fairlead_api.bodies.media_types import Header
 from fairlead_api.bodies.metadata import (
     BrokerDescription,
@@ -791,6 +798,12 @@ class Admin:
         """Return the topics of a link with their lag behind the source, sorted by name."""
         path, subject = f"{paths.link(link)}/topics", f"list topics of link {link}"
         return await self._pages(path, subject, Page[LinkTopic])
+
+    async def alter_link(self, link: str, request: AlterLinkRequest) -> LinkDescription:
+        """Change a link; return it. Raises `InvalidLinkError`, and `LinkSourceChangedError` for another cluster."""
+        return await self._call(
+            "PATCH", paths.link(link), f"alter link {link}", LinkDescription, body=request
+        )
 
     async def pause_link(self, link: str) -> LinkDescription:
         """Stop the copying of a link's mirrors."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.metadata import Answer
@@ -23,12 +24,20 @@ PATTERNS_MAX: Final = 100
 Url: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 Urls: TypeAlias = Annotated[list[Url], Meta(min_length=1, max_length=ADDRESSES_MAX)]
 Pattern: TypeAlias = Annotated[str, Meta(min_length=1, max_length=249)]
+BytesPerSecond: TypeAlias = Annotated[int, Meta(ge=1, le=2**53)]
 Patterns: TypeAlias = Annotated[list[Pattern], Meta(max_length=PATTERNS_MAX)]
 LinkState: TypeAlias = Literal["running", "paused"]
 Chosen: TypeAlias = Annotated[list[str], Meta(min_length=1, max_length=PARTITIONS_MAX)] | Literal["all"]
 """Names of mirrors, or every mirror of a link."""
 PromotionMode: TypeAlias = Literal["planned", "failover"]
 MirrorState: TypeAlias = Literal["blocked", "mirroring", "handing_over", "promoting", "promoted", "faulted"]
+
+
+def _check_patterns(*patterns: str) -> None:
+    for pattern in patterns:
+        if not is_name_pattern(pattern):
+            detail = f"{shown(pattern)} is not a name, a prefix followed by *, or *"
+            raise ProblemError("invalid_link", detail, data={"field": "include or exclude"})
 
 
 class NamePatterns(Request, frozen=True, kw_only=True):
@@ -39,10 +48,7 @@ class NamePatterns(Request, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raise `invalid_link` for a pattern that no name could match."""
-        for pattern in (*self.include, *self.exclude):
-            if not is_name_pattern(pattern):
-                detail = f"{shown(pattern)} is not a name, a prefix followed by *, or *"
-                raise ProblemError("invalid_link", detail, data={"field": "include or exclude"})
+        _check_patterns(*self.include, *self.exclude)
 
 
 class LinkSource(Request, frozen=True, kw_only=True):
@@ -78,17 +84,49 @@ class CreateLinkRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
     config: dict[str, ConfigInput] = msgspec.field(default_factory=dict)
     replication_factor: ReplicationFactor | None = None
     policies: LinkPolicies = LinkPolicies()
-    bytes_per_second: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    bytes_per_second: BytesPerSecond | None = None
 
     def __post_init__(self) -> None:
         """Raise `invalid_topic_name` for a name that no link can have, and `invalid_link` without a topic."""
         check_topic_name(self.name)
         if self.prefix:
             check_topic_name(self.prefix)
-        if not self.topics.include:
-            raise ProblemError(
-                "invalid_link", "topics.include has no pattern", data={"field": "topics.include"}
-            )
+        check_chosen_topics(self.topics.include)
+
+
+class AlterNamePatterns(Request, frozen=True, kw_only=True):
+    """Change to the patterns of a link. Each given list replaces the whole list of the link."""
+
+    include: Patterns | UnsetType = UNSET
+    exclude: Patterns | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        """Raise `invalid_link` for a pattern that no name could match."""
+        _check_patterns(*(self.include or ()), *(self.exclude or ()))
+
+
+class AlterLinkPolicies(Request, frozen=True, kw_only=True):
+    """Change to the policies of a link."""
+
+    truncated: Literal["follow", "stop"] | UnsetType = UNSET
+    expired: Literal["skip", "stop"] | UnsetType = UNSET
+
+
+class AlterLinkRequest(Request, frozen=True, kw_only=True):
+    """Body of `PATCH /v1/links/{link}`, a merge patch: members that are left out stay as they are.
+
+    Null resets a key of `config` or all keys, `replication_factor` to the default of the cluster, and
+    `bytes_per_second` to no limit. The replication factor applies to mirrors that are created later. Mirrors whose
+    topics no longer match stay mirrors. The name, the prefix and the source's cluster never change.
+    """
+
+    source: LinkSource | UnsetType = UNSET
+    topics: AlterNamePatterns = AlterNamePatterns()
+    groups: AlterNamePatterns = AlterNamePatterns()
+    config: dict[str, ConfigInput] | None = msgspec.field(default_factory=dict)
+    replication_factor: ReplicationFactor | UnsetType | None = UNSET
+    policies: AlterLinkPolicies = AlterLinkPolicies()
+    bytes_per_second: BytesPerSecond | UnsetType | None = UNSET
 
 
 class PromoteRequest(Request, frozen=True, kw_only=True):
@@ -184,6 +222,12 @@ class LinkTopic(Answer, frozen=True, kw_only=True):
     lag_records: int | None = None
     lag_seconds: float | None = None
     partitions: list[MirrorPartition] = msgspec.field(default_factory=list)
+
+
+def check_chosen_topics(include: Sequence[str]) -> None:
+    """Raise `invalid_link` for a link that would mirror no topic."""
+    if not include:
+        raise ProblemError("invalid_link", "topics.include has no pattern", data={"field": "topics.include"})
 
 
 def check_urls(urls: list[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Final
 from fairlead_api.access_needs import Kind, Operation, needs, on
 from fairlead_api.bodies.links import (
     AdoptRequest,
+    AlterLinkRequest,
     CreateLinkRequest,
     HandOverAnswer,
     HandOverRequest,
@@ -85,6 +86,18 @@ LINK_ROUTES: Final = (
         path_parameters=_LINK,
         answers=(_json(LinkDescription, "the link"),),
         problems=("link_not_found",),
+    ),
+    Route(
+        name="alter_link",
+        method="PATCH",
+        path="/v1/links/{link}",
+        summary="Change a link",
+        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
+        path_parameters=_LINK,
+        request=AlterLinkRequest,
+        body_types=(JSON, "application/merge-patch+json"),
+        answers=(_json(LinkDescription, "the link after the change"),),
+        problems=("link_not_found", "invalid_link", "invalid_config", *_SOURCE, *_BODY, *_CHANGE),
     ),
     Route(
         name="delete_link",

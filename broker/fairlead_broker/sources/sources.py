@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead_api.bodies.metadata import Versions
 from fairlead_api.problems import ProblemError
 from fairlead_broker.registry.link_records import LinkRecord, LinkSource
 from fairlead_broker.sources.credentials import SourceCredentials, read_credentials
@@ -50,6 +51,17 @@ class Sources:
             await self._replaced.pop(0).close()
         check_source(link, record.source, (await cluster.versions()).cluster_id)
         return cluster
+
+    async def versions_at(self, link: str, bootstrap: tuple[str, ...]) -> Versions:
+        """Return the answer of the cluster at addresses that a link does not use yet.
+
+        Raises `SourceUnreachable` and the source's `ProblemError`.
+        """
+        cluster = SourceCluster(bootstrap, read_credentials(self._folder, link))
+        try:
+            return await cluster.versions()
+        finally:
+            await cluster.close()
 
     def forget(self, link: str) -> None:
         """Drop the connections of a deleted link; a later check or `close` closes them."""

@@ -80,6 +80,7 @@ COMMANDS = [
     ("link create east --source {data} --topics 'orders*'", "the source of link east is this cluster"),
     ("link list", "SOURCE STATE"),
     ("link describe east", "there is no link east"),
+    ("link alter east --rate 50MB", "there is no link east"),
     ("link pause east", "there is no link east"),
     ("link resume east", "there is no link east"),
     ("link promote east --all", "there is no link east"),

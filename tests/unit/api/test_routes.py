@@ -28,6 +28,7 @@ CALLS = {
     "POST /v1/links",
     "GET /v1/links",
     "GET /v1/links/{link}",
+    "PATCH /v1/links/{link}",
     "DELETE /v1/links/{link}",
     "POST /v1/links/{link}:pause",
     "POST /v1/links/{link}:resume",
@@ -170,7 +171,7 @@ NEEDS = {
     "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config list_links "
     "describe_link link_topics",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
-    "create_link delete_link pause_link resume_link promote_link take_back_link adopt_link",
+    "create_link alter_link delete_link pause_link resume_link promote_link take_back_link adopt_link",
     "alter cluster, alter security (each in the request)": "alter_cluster_config",
     "delete cluster": "unregister_broker",
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",

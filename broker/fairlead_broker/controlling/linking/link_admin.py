@@ -11,8 +11,16 @@ from functools import partial
 from typing import Final, Literal
 
 import msgspec
+from msgspec import UNSET
 
-from fairlead_api.bodies.links import CreateLinkRequest, HandOverRequest, PromotionMode
+from fairlead_api.bodies.links import (
+    AlterLinkRequest,
+    AlterNamePatterns,
+    CreateLinkRequest,
+    HandOverRequest,
+    PromotionMode,
+    check_chosen_topics,
+)
 from fairlead_api.bodies.metadata import TopicDescription
 from fairlead_api.configuration import merge_patch
 from fairlead_api.identifiers import LeaderEpoch
@@ -39,11 +47,12 @@ from fairlead_broker.registry.records import (
     MirrorState,
     TopicRecord,
     TopicState,
+    config_texts,
     encode,
 )
 from fairlead_broker.registry.store_writes import Delete, Put, Transaction, absent, unchanged_since
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
-from fairlead_broker.sources.sources import Sources, unreachable
+from fairlead_broker.sources.sources import Sources, check_source, unreachable
 
 LINK_LEVEL: Final = 3
 """First feature level with links."""
@@ -128,18 +137,39 @@ class LinkAdmin:
         await self._runner.complete(plan)
         return self.required(request.name).value, created
 
+    async def alter(self, link: str, request: AlterLinkRequest) -> LinkRecord:
+        """Change a link; return it.
+
+        New addresses of the source are called once before the change. Raises `link_not_found`, `invalid_link`,
+        `link_source_unreachable` and `link_source_changed`.
+        """
+        source = self.required(link).value.source
+        if request.source is not UNSET:
+            source = msgspec.structs.replace(source, bootstrap=tuple(request.source.bootstrap))
+            try:
+                versions = await self._sources.versions_at(link, source.bootstrap)
+                check_source(link, source, versions.cluster_id)
+            except (SourceUnreachable, ProblemError) as error:
+                raise unreachable(link, error) from error
+        return await self._change(link, partial(_altered, request, source))
+
     async def set_state(self, link: str, state: LinkState) -> LinkRecord:
         """Pause or resume a link. Raises `link_not_found`."""
+        return await self._change(link, lambda record: msgspec.structs.replace(record, state=state))
+
+    async def _change(self, link: str, change: Callable[[LinkRecord], LinkRecord]) -> LinkRecord:
+        """Write a changed link, unless the change has already been made; return it. Raises `link_not_found`."""
 
         def plan(size: int) -> Sequence[Transaction]:
             del size
             found = self.required(link)
-            if found.value.state is state:
+            record = change(found.value)
+            if record == found.value:
                 return ()
             key = self._metadata.keys.link(link)
-            record = msgspec.structs.replace(found.value, state=state, changed_us=self._clock.now_us())
             compares = (required_term(self._term).guard, unchanged_since(key, found.mod_revision))
-            return (Transaction(compares, (Put(key, encode(record)),)),)
+            changed = msgspec.structs.replace(record, changed_us=self._clock.now_us())
+            return (Transaction(compares, (Put(key, encode(changed)),)),)
 
         await self._runner.complete(plan)
         return self.required(link).value
@@ -307,10 +337,9 @@ class LinkAdmin:
     async def _resolved(self, request: CreateLinkRequest) -> LinkRecord:
         """Return the record of a link whose source answers."""
         now_us = self._clock.now_us()
-        source = LinkSource(bootstrap=tuple(request.source.bootstrap), cluster_id="")
+        bootstrap = tuple(request.source.bootstrap)
         try:
-            cluster = self._sources.of(request.name, source)
-            versions = await cluster.versions()
+            versions = await self._sources.versions_at(request.name, bootstrap)
         except (SourceUnreachable, ProblemError) as error:
             raise unreachable(request.name, error) from error
         if versions.feature_level < LINK_LEVEL:
@@ -320,7 +349,7 @@ class LinkAdmin:
                 f"level {LINK_LEVEL}",
             )
         return LinkRecord(
-            source=msgspec.structs.replace(source, cluster_id=versions.cluster_id),
+            source=LinkSource(bootstrap=bootstrap, cluster_id=versions.cluster_id),
             topics=NamePatterns(include=tuple(request.topics.include), exclude=tuple(request.topics.exclude)),
             groups=NamePatterns(include=tuple(request.groups.include), exclude=tuple(request.groups.exclude)),
             prefix=request.prefix,
@@ -403,6 +432,34 @@ def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
         "topic_is_mirror",
         f"topic {topic} is a mirror of the link {mirror.link}, which alone may write the topic",
         data={"topic": topic, "link": mirror.link},
+    )
+
+
+def _altered(request: AlterLinkRequest, source: LinkSource, record: LinkRecord) -> LinkRecord:
+    """Return a changed link. `source`: the source with the addresses that were checked. Raises `invalid_link`."""
+    policies, limit, factor = request.policies, request.bytes_per_second, request.replication_factor
+    topics = _altered_patterns(request.topics, record.topics)
+    check_chosen_topics(topics.include)
+    return msgspec.structs.replace(
+        record,
+        source=source,
+        topics=topics,
+        groups=_altered_patterns(request.groups, record.groups),
+        config={**merge_patch(config_texts(record.config), request.config)},
+        replication_factor=record.replication_factor if factor is UNSET else factor,
+        policies=LinkPolicies(
+            truncated=policies.truncated or record.policies.truncated,
+            expired=policies.expired or record.policies.expired,
+        ),
+        bytes_per_second=record.bytes_per_second if limit is UNSET else limit,
+    )
+
+
+def _altered_patterns(request: AlterNamePatterns, patterns: NamePatterns) -> NamePatterns:
+    include, exclude = request.include, request.exclude
+    return NamePatterns(
+        include=patterns.include if include is UNSET else tuple(include),
+        exclude=patterns.exclude if exclude is UNSET else tuple(exclude),
     )
 
 

@@ -135,8 +135,11 @@ class LinkKeeper:
         return LinkReport(view.problem is None if is_running and is_known else None, states)
 
     def _changed(self, update: MirrorUpdate) -> None:
-        if any(isinstance(each, LinkChange | TopicChange) for each in update.changes):
-            self._wake.set()
+        for each in update.changes:
+            if isinstance(each, LinkChange | TopicChange):
+                self._wake.set()
+            if isinstance(each, LinkChange) and (view := self._views.get(each.name)) is not None:
+                view.surveyed_at = float("-inf")
 
     async def _round(self) -> bool:
         """Work on every link once; return whether a promotion waits."""

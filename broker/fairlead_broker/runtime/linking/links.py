@@ -14,6 +14,7 @@ import msgspec
 from fairlead_api.bodies import links as bodies
 from fairlead_api.bodies.links import (
     AdoptRequest,
+    AlterLinkRequest,
     CreateLinkRequest,
     HandedOverPartition,
     HandOverAnswer,
@@ -75,6 +76,10 @@ class Links:
     def describe(self, link: str) -> LinkDescription:
         """Return a link. Raises `link_not_found`."""
         return self._described(link, self._admin.required(link).value)
+
+    async def alter(self, link: str, request: AlterLinkRequest) -> LinkDescription:
+        """Change a link. Raises the problems of `LinkAdmin.alter`."""
+        return self._described(link, await self._admin.alter(link, request))
 
     async def delete(self, link: str) -> None:
         """Delete a link. Raises `link_not_found` and `link_in_use`."""

@@ -11,6 +11,7 @@ from http import HTTPStatus
 
 from fairlead_api.bodies.links import (
     AdoptRequest,
+    AlterLinkRequest,
     CreateLinkRequest,
     HandOverRequest,
     PromoteRequest,
@@ -40,6 +41,7 @@ class LinkCalls:
             "create_link": self.create_link,
             "list_links": at_controller(self.list_links),
             "describe_link": at_controller(self.describe_link),
+            "alter_link": self.alter_link,
             "delete_link": self.delete_link,
             "pause_link": self.pause_link,
             "resume_link": self.resume_link,
@@ -77,6 +79,12 @@ class LinkCalls:
     async def describe_link(self, call: Call) -> None:
         """``GET /v1/links/{link}``."""
         await call.answer_json(self._broker.links.describe(_link(call)))
+
+    async def alter_link(self, call: Call) -> None:
+        """``PATCH /v1/links/{link}``."""
+        request = decode_request(AlterLinkRequest, await json_body(call))
+        self._broker.admit()
+        await call.answer_json(await self._broker.links.alter(_link(call), request))
 
     async def delete_link(self, call: Call) -> None:
         """``DELETE /v1/links/{link}``."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
+from msgspec import UNSET, UnsetType
 
 from fairlead import Admin
-from fairlead.cli.config_values import ConfigOption, changes
+from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.cli.sizes import parse_size
 from fairlead_api.bodies.links import (
+    AlterLinkPolicies,
+    AlterLinkRequest,
+    AlterNamePatterns,
     CreateLinkRequest,
     LinkDescription,
     LinkPolicies,
@@ -21,6 +25,8 @@ from fairlead_api.bodies.links import (
     LinkTopic,
     NamePatterns,
 )
+
+T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name.")]
 Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Mirrors of the link.")]
@@ -160,6 +166,69 @@ def describe(
     _print_topics(topics)
 
 
+@app.command("alter")
+def alter(
+    name: Name,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", metavar="URL", help="Address of a broker of the same source; repeatable."),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", metavar="PATTERN", help="All patterns of topics; repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="All patterns of topics to leave out; repeatable."),
+    ] = None,
+    groups: Annotated[
+        list[str] | None,
+        typer.Option("--groups", metavar="PATTERN", help="All patterns of groups; repeatable."),
+    ] = None,
+    config: ConfigOption = None,
+    unset: UnsetOption = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="Replicas of each mirror created later.")
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB, or none."),
+    ] = None,
+    on_truncation: Annotated[
+        OnTruncation | None, typer.Option("--on-truncation", help="If the source loses copied records.")
+    ] = None,
+    on_expiry: Annotated[
+        OnExpiry | None, typer.Option("--on-expiry", help="If records expire before they are copied.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Change a link. Patterns that are given replace all patterns of their kind; topics stay mirrors.
+
+    Example: fairlead link alter east --topics 'orders-*' --topics trips --rate 50MB
+    """
+    request = AlterLinkRequest(
+        source=UNSET if source is None else LinkSource(bootstrap=source),
+        topics=AlterNamePatterns(include=_given(topics), exclude=_given(exclude)),
+        groups=AlterNamePatterns(include=_given(groups)),
+        config={**changes(config, unset)},
+        replication_factor=_given(replication_factor),
+        policies=AlterLinkPolicies(
+            truncated=UNSET if on_truncation is None else on_truncation.value,
+            expired=UNSET if on_expiry is None else on_expiry.value,
+        ),
+        bytes_per_second=None if rate == "none" else _given(parse_size(rate)),
+    )
+    if request == AlterLinkRequest():
+        fail_usage("nothing to change: give an option")
+
+    async def work() -> LinkDescription:
+        async with Admin(bootstrap) as admin:
+            return await admin.alter_link(name, request)
+
+    print_done(f"link {name} is changed", run(work()), output)
+
+
 @app.command("pause")
 def pause(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
     """Stop the copying of a link's mirrors.
@@ -279,6 +348,11 @@ def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output 
 
     run(work())
     print_done(f"deleted link {name}", {"link": name}, output)
+
+
+def _given(value: T | None) -> T | UnsetType:
+    """Return the value of an option; UNSET for an option that is not given."""
+    return UNSET if value is None else value
 
 
 def _chosen(topics: list[str] | None, *, every: bool) -> list[str] | Literal["all"]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead_api.bodies.links import CreateLinkRequest, HandOverRequest
+from fairlead_api.bodies.links import AlterLinkRequest, CreateLinkRequest, HandOverRequest
 from fairlead_api.bodies.requests import decode_request
 from refusals import refuses
 
@@ -51,6 +51,22 @@ def test_a_link_that_could_not_work_is_refused(changes: dict[str, Any], code: st
         decoded(**changes)
 
     assert refusal.value.data.get("field") == field
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"topics": {"include": ["a*b"]}}, "invalid_link"),
+        ({"groups": {"exclude": ["a b"]}}, "invalid_link"),
+        ({"source": {"bootstrap": ["east"]}}, "invalid_link"),
+        ({"prefix": "east."}, "unknown_option"),
+        ({"bytes_per_second": 0}, "malformed_request"),
+    ],
+)
+def test_a_change_to_a_link_that_could_not_work_is_refused(change: dict[str, Any], code: str) -> None:
+    """A change is checked as a new link is; a link keeps its prefix, because its mirrors have names with the prefix."""
+    with refuses(code):
+        decode_request(AlterLinkRequest, msgspec.json.encode(change))
 
 
 def test_a_hand_over_names_base_urls() -> None:
