@@ -393,7 +393,7 @@ def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
 
 
 def _is_out_of_reach(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the machine of the address was not found; a stopped broker's machine refuses the connection."""
+    """Return whether connecting failed without a refusal; the machine of a stopped broker refuses the connection."""
     return _was_never_connected(error) and not any("refused" in cause for cause in _causes_of(error))
 
 

@@ -233,7 +233,7 @@ class GroupPartitions:
         return {(entry.topic_id, entry.partition): entry for entry in await self._calls.committed()}
 
     async def _look_at(self, places: Partitions) -> None:
-        """Refresh the client's metadata until it contains the group's topics; raise an error if it still lacks one."""
+        """Refresh the client's metadata if it lacks these partitions; raise an error if a topic is still missing."""
         metadata = self._reading.metadata
         names = {place.topic for place in places}
         if self._seen is None:

@@ -212,7 +212,7 @@ class Sender:
         self._awake.set()
 
     def wake_before(self, due: float) -> None:
-        """Wake the sender at `due`, unless an earlier wake-up is already set."""
+        """Wake the sender now if it would sleep past `due`, so that it computes its next wake-up again."""
         if self._sleeps_until is not None and due < self._sleeps_until:
             self.wake()
 

@@ -167,7 +167,7 @@ class ProducerTransactions:
             raise aborted(transaction, [cause])
 
     def handed_over(self, transaction: OpenTransaction, *, is_followed: bool) -> None:
-        """End a transaction that another program decides, before the next transaction begins if `is_followed`."""
+        """Forget a transaction that another program decides; `is_followed`: decided before the next one begins."""
         identity = transaction.identity
         self._next = None
         if is_followed and identity.epoch < EPOCH_MAX:

@@ -94,7 +94,7 @@ class Tail:
         return self._records_max if self._is_unfiltered else max(1, int(SAMPLE_BYTES / self._record_bytes))
 
     def _next_places(self, grown: list[TopicPartition]) -> list[TopicPartition]:
-        """Return at most as many partitions as the sample has records, in rotation."""
+        """Return the partitions to read: all of them, or as many as the tail shows records, in rotation."""
         if len(grown) <= self._records_max:
             return grown
         self._turn = (self._turn + self._records_max) % len(grown)

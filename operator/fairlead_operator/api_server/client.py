@@ -175,7 +175,7 @@ class Requests:
         return self._session
 
     async def _renew(self) -> None:
-        """Read the credentials again; requests in flight keep the old connections until they are answered."""
+        """Read the credentials again and close the connections; requests in flight fail as after a lost connection."""
         self._log.info("credentials read again")
         await self._connection.load()
         old, self._session = self._session, None
@@ -506,7 +506,7 @@ def _version(manifest: Manifest) -> str:
 
 
 def _refuse_foreign(ref: ObjectRef, manifest: Manifest, live: Manifest) -> None:
-    """Raise `Conflict` if the live object and the manifest have different owners; adopt an object without an owner.
+    """Raise `Conflict` if the live object has another owner than the manifest; an object without one may be adopted.
 
     A manifest without an owner is never refused: the operator applies one to remove the owner of objects that it keeps.
     """

@@ -330,7 +330,7 @@ def _restart_before(cluster: Cluster, now: datetime) -> EtcdRestart | None:
 
 
 def _speaker(observed: ObservedEtcd, action: MemberChange) -> int:
-    """Return the ordinal of a healthy voter to call, preferably the leader, but never the member to be changed."""
+    """Return the ordinal of a healthy voter to call: the leader, another voter or, last, the member to be changed."""
     able = {
         ordinal: answer
         for ordinal, answer in observed.answers.items()

@@ -77,7 +77,7 @@ class JointWrite:
         return True
 
     def abort(self) -> None:
-        """Abort all transactions that are still open; the cluster aborts the others after their timeout."""
+        """Abort the transactions of the tasks; if an abort fails, the cluster aborts them after their timeout."""
         try:
             cluster = self._connection()
             cluster.run(abort_each(cluster.reads.transport, [each.id for each in self._transactions]))

@@ -77,7 +77,7 @@ atexit.register(close_kept)
 
 
 def _taken(options: WriteOptions, query: Query | None) -> Producer | None:
-    """Return a kept producer whose last transaction is decided; close all other kept producers.
+    """Return a kept producer whose last transaction is decided; close unusable producers found before it.
 
     Spark decides a micro-batch before it starts the next one. A repeated micro-batch therefore needs a new producer.
     """
