@@ -251,11 +251,12 @@ def encode_records(
     timestamps_us: Sequence[int] | npt.NDArray[np.int64],
     codec: Codec = Codec.NONE,
     producer: ProducerStamp | None = None,
+    extension: tuple[ExtensionEntry, ...] = (),
 ) -> EncodedBatch:
     """Encode records without headers from lists of equal length, to the same bytes as `encode`.
 
-    `keys` is None if no record has a key. Small batches are encoded several times faster than with `encode`. Raises
-    `invalid_record`, which names the column.
+    `keys` is None if no record has a key. Small batches are encoded several times faster than with `encode`. Only
+    brokers write an extension. Raises `invalid_record`, which names the column.
     """
     count = len(values)
     if 0 < count <= _SMALL_RECORDS_MAX and count == len(timestamps_us) == (
@@ -268,8 +269,9 @@ def encode_records(
             pass  # a value is invalid; Arrow raises an error that names the column
         else:
             times = min(few), max(few)
-            return _framed(message, count, times, codec, producer, ())
-    return encode(record_batch(values, keys, timestamps_us, default_timestamp_us=0), codec, producer)
+            return _framed(message, count, times, codec, producer, extension)
+    columns = record_batch(values, keys, timestamps_us, default_timestamp_us=0)
+    return encode(columns, codec, producer, extension)
 
 
 def _framed(

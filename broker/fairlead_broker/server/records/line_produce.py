@@ -101,7 +101,7 @@ class LineProduce:
         finally:
             call.body_reader.end_call()
         stored = sum(
-            share.records.num_rows
+            share.records.count
             for share, outcome in zip(shares, outcomes, strict=True)
             if not isinstance(outcome, ProblemError)
         )

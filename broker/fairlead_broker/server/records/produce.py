@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
-
-import numpy as np
+from typing import Final
 
 from fairlead_api.bodies.media_types import BATCHES, NDJSON
 from fairlead_api.bodies.requests import ProduceResult
@@ -34,7 +32,8 @@ from fairlead_broker.server.records.produce_head import (
     refuse_producer_headers,
 )
 from fairlead_broker.server.records.produced_records import encoded, read_records
-from fairlead_broker.server.records.record_storing import Share, create_to_write
+from fairlead_broker.server.records.record_storing import create_to_write
+from fairlead_broker.server.records.request_records import RequestRecords, Share, whole
 from fairlead_broker.server.records.transaction_headers import (
     name_partition,
     refuse_transaction,
@@ -43,9 +42,6 @@ from fairlead_broker.server.records.transaction_headers import (
 )
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import Elsewhere, locate_path, topic_to_write
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 DUPLICATE: Final = (b"fairlead-duplicate", b"true")
 """Header of an answer whose records were already stored by an earlier attempt."""
@@ -126,12 +122,12 @@ class ProduceCalls:
 
 
 def _to_partition(
-    partition: PartitionIndex, topic: TopicView, records: pa.RecordBatch
+    partition: PartitionIndex, topic: TopicView, records: RequestRecords
 ) -> Callable[[], Sequence[Share]]:
     """Assign all records to one partition. Raises partition_not_found."""
     if partition >= topic.partition_count:
         raise partition_not_found(topic.name, partition, topic.partition_count)
-    return lambda: [Share(partition, np.arange(records.num_rows, dtype=np.int64), records)]
+    return partial(whole, records, partition)
 
 
 def produce_result(result: AppendResult) -> ProduceResult:

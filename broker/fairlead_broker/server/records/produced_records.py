@@ -1,17 +1,17 @@
 """Conversion of JSON and Arrow bodies into batches.
 
-Callers: ``produce`` and ``topic_produce``. This module converts the records of a request to columns, and columns to
-batches with the topic's compression. The module does not choose partitions.
+Callers: ``produce``, ``topic_produce``, ``line_produce`` and ``record_storing``. This module parses the records of a
+request, and encodes records as batches with the topic's compression. The module does not choose partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import pyarrow as pa
 
-from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.batch.batches import ProducerStamp, record_batch
 from fairlead_api.batch.extension import idempotency_extension
 from fairlead_api.batch.header import Codec
 from fairlead_api.bodies.cloud_events import parse_event, parse_event_headers, parse_event_slices
@@ -23,50 +23,61 @@ from fairlead_broker.runtime import KeyedRequest
 from fairlead_broker.server.http.call import BINARY_EVENT, Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
+from fairlead_broker.server.records.request_records import (
+    LISTED_MAX,
+    ON_LOOP_BYTES_MAX,
+    ColumnarRecords,
+    ListedRecords,
+    RequestRecords,
+)
 
-# Larger bodies are parsed in a thread, because 1 MiB of JSON would block the event loop for 10 ms.
-ON_LOOP_BYTES_MAX = 128 << 10
 # A batch of one record takes a tenth of a millisecond to encode.
 ON_LOOP_BATCHES_MAX = 64
 # `producer` means no compression, like `uncompressed`, because a JSON or Arrow body does not specify a compression.
 _CODECS = {"lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
-async def read_records(call: Call, media_type: str, body: bytes, now_us: int) -> pa.RecordBatch:
+async def read_records(call: Call, media_type: str, body: bytes, now_us: int) -> RequestRecords:
     """Return the records of a JSON or Arrow body; records without a timestamp get ``now_us``.
 
     Raises ProblemError malformed_request, unknown_option, invalid_record or batch_too_large.
     """
-    if media_type == BINARY_EVENT:
-        return _as_batch(parse_event_headers(_texts(call), call.header_text(b"content-type"), body), now_us)
-    parse: Callable[[], pa.RecordBatch]
-    if media_type == CLOUD_EVENT:
-        parse = partial(_joined, map(parse_event, [body]), now_us)
+    slices: Iterable[RecordColumns]
+    if media_type == JSON:
+        slices = parse_record_slices(body, Encoding(call.query.text("encoding")))
+    elif media_type == CLOUD_EVENT:
+        slices = map(parse_event, [body])
     elif media_type == CLOUD_EVENTS:
-        parse = partial(_joined, parse_event_slices(body), now_us)
-    elif media_type == JSON:
-        parse = partial(_joined, parse_record_slices(body, Encoding(call.query.text("encoding"))), now_us)
+        slices = parse_event_slices(body)
+    elif media_type == BINARY_EVENT:
+        event = parse_event_headers(_texts(call), call.header_text(b"content-type"), body)
+        return _records(event, len(body), now_us)
     else:
-        parse = partial(read_arrow_stream, body, now_us)
-    return parse() if len(body) <= ON_LOOP_BYTES_MAX else await in_thread(parse)
+        read = partial(read_arrow_stream, body, now_us)
+        return ColumnarRecords(read() if len(body) <= ON_LOOP_BYTES_MAX else await in_thread(read))
+    if len(body) <= ON_LOOP_BYTES_MAX:
+        [columns] = slices
+        return _records(columns, len(body), now_us)
+    return await in_thread(_joined, slices, now_us)
 
 
 def _texts(call: Call) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in call.headers.items()}
 
 
-async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now_us: int) -> pa.RecordBatch:
+async def read_lines(lines: Sequence[tuple[int, bytes]], encoding: Encoding, now_us: int) -> RequestRecords:
     """Return the records of numbered NDJSON lines.
 
     Raises the same problems as ``read_records``, with the line number.
     """
-    if sum(len(line) for _, line in lines) <= ON_LOOP_BYTES_MAX:
-        return _as_batch(parse_record_lines(lines, encoding), now_us)
-    return await in_thread(lambda: _as_batch(parse_record_lines(lines, encoding), now_us))
+    size = sum(len(line) for _, line in lines)
+    if size <= ON_LOOP_BYTES_MAX:
+        return _records(parse_record_lines(lines, encoding), size, now_us)
+    return await in_thread(lambda: _records(parse_record_lines(lines, encoding), size, now_us))
 
 
 async def encoded(
-    records: pa.RecordBatch,
+    records: RequestRecords,
     config: TopicConfig,
     producer: ProducerStamp | None = None,
     keyed: KeyedRequest | None = None,
@@ -75,25 +86,26 @@ async def encoded(
 
     The leader has not stamped the batch yet.
     """
-    if records.nbytes <= ON_LOOP_BYTES_MAX:
-        return _encoded(records, config, producer, keyed)
-    return await in_thread(_encoded, records, config, producer, keyed)
+    if records.may_block():
+        return await in_thread(_encoded, records, config, producer, keyed)
+    return _encoded(records, config, producer, keyed)
 
 
 async def all_encoded(
-    shares: Sequence[pa.RecordBatch],
+    records: RequestRecords,
+    shares: Sequence[RequestRecords],
     config: TopicConfig,
     producer: ProducerStamp | None,
     keyed: KeyedRequest | None,
 ) -> list[memoryview | ProblemError]:
-    """Return each share as one batch, or the problem for a share that cannot be encoded."""
-    if len(shares) <= ON_LOOP_BATCHES_MAX and sum(share.nbytes for share in shares) <= ON_LOOP_BYTES_MAX:
-        return _all_encoded(shares, config, producer, keyed)
-    return await in_thread(_all_encoded, shares, config, producer, keyed)
+    """Return each share of the records as one batch, or the problem for a share that cannot be encoded."""
+    if len(shares) > ON_LOOP_BATCHES_MAX or records.may_block():
+        return await in_thread(_all_encoded, shares, config, producer, keyed)
+    return _all_encoded(shares, config, producer, keyed)
 
 
 def _all_encoded(
-    shares: Sequence[pa.RecordBatch],
+    shares: Sequence[RequestRecords],
     config: TopicConfig,
     producer: ProducerStamp | None,
     keyed: KeyedRequest | None,
@@ -108,19 +120,29 @@ def _all_encoded(
 
 
 def _encoded(
-    records: pa.RecordBatch, config: TopicConfig, producer: ProducerStamp | None, keyed: KeyedRequest | None
+    records: RequestRecords, config: TopicConfig, producer: ProducerStamp | None, keyed: KeyedRequest | None
 ) -> memoryview:
     codec = _CODECS.get(config.compression_type, Codec.NONE)
     extension = () if keyed is None else idempotency_extension(keyed.key, keyed.digest)
-    return memoryview(encode(records, codec, producer, extension).to_bytes())
+    return memoryview(records.encode(codec, producer, extension).to_bytes())
 
 
-def _joined(slices: Iterable[RecordColumns], now_us: int) -> pa.RecordBatch:
+def _records(columns: RecordColumns, size: int, now_us: int) -> RequestRecords:
+    """Return the records of one slice with ``size`` bytes of text."""
+    if not len(columns):
+        raise ProblemError("malformed_request", "the body has no records")
+    if len(columns) > LISTED_MAX or size > ON_LOOP_BYTES_MAX or any(columns.headers):
+        return ColumnarRecords(_as_batch(columns, now_us))
+    times = [now_us if time is None else time for time in columns.timestamps_us]
+    return ListedRecords(columns.keys, columns.values, times)
+
+
+def _joined(slices: Iterable[RecordColumns], now_us: int) -> RequestRecords:
     """Return the records of all slices; no step holds the interpreter lock for more than a slice."""
     batches = [_as_batch(columns, now_us) for columns in slices if len(columns)]
     if not batches:
         raise ProblemError("malformed_request", "the body has no records")
-    return (
+    return ColumnarRecords(
         batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     )
 

@@ -7,69 +7,21 @@ of the request or of the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, cast
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from fairlead_api.batch.partitioning import NO_PARTITION, partitions_for_keys
 from fairlead_api.bodies.requests import CreateTopicRequest
-from fairlead_api.identifiers import Acks, PartitionIndex
-from fairlead_api.partitioning import partition_for_key
+from fairlead_api.identifiers import Acks
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.runtime import Broker, KeyedRequest, TopicView
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.codec_threads import in_thread
 from fairlead_broker.server.records.produce_frames import Outcome, ProduceRouting, RoutedBatch
-from fairlead_broker.server.records.produced_records import ON_LOOP_BYTES_MAX, all_encoded
+from fairlead_broker.server.records.produced_records import all_encoded
+from fairlead_broker.server.records.request_records import RequestRecords, Share
 from fairlead_broker.server.records.transaction_headers import name_partition, stamp_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 
-FEW_RECORDS_MAX: Final = 16
-"""Maximum number of records whose keys are hashed one by one; this takes less time than preparing arrays."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The records of a request for one partition."""
-
-    partition: PartitionIndex
-    rows: npt.NDArray[np.int64]
-    records: pa.RecordBatch
-
-
-def shares_of(records: pa.RecordBatch, partition_count: int, place_of_rest: int) -> list[Share]:
-    """Return the records by partition, in their order; records without a key all go to `place_of_rest`."""
-    if records.num_rows <= FEW_RECORDS_MAX:
-        found = [
-            place_of_rest if key is None else partition_for_key(key, partition_count)
-            for key in records.column("key").to_pylist()
-        ]
-        if found.count(found[0]) == len(found):
-            return [_whole(records, found[0])]
-        places = np.array(found, np.int32)
-    else:
-        places = partitions_for_keys(cast("pa.BinaryArray", records.column("key")), partition_count)
-        places = np.where(places == NO_PARTITION, place_of_rest, places)
-    chosen = np.unique(places)
-    if len(chosen) == 1:
-        return [_whole(records, int(chosen[0]))]
-    shares = []
-    for partition in chosen:
-        rows = np.flatnonzero(places == partition)
-        shares.append(Share(PartitionIndex(int(partition)), rows, records.take(pa.array(rows, pa.int64()))))
-    return shares
-
-
-def _whole(records: pa.RecordBatch, partition: int) -> Share:
-    """Return all records as the share of one partition."""
-    return Share(PartitionIndex(partition), np.arange(records.num_rows, dtype=np.int64), records)
-
-
-Split = Callable[[TopicView, pa.RecordBatch], Callable[[], Sequence[Share]]]
+Split = Callable[[TopicView, RequestRecords], Callable[[], Sequence[Share]]]
 """Function that chooses, on the event loop, how the records of a request are assigned to partitions of a topic. The
 function returns the work of the assignment, which may run in a thread."""
 Stored = tuple[TopicView, Sequence[Share], list[Outcome]]
@@ -88,7 +40,7 @@ class RecordStoring:
         self,
         call: Call,
         target: tuple[TopicView, bool],
-        records: pa.RecordBatch,
+        records: RequestRecords,
         split: Split,
         acks: Acks,
         timeout_seconds: float,
@@ -102,13 +54,17 @@ class RecordStoring:
         topic, missing = target
         producer = None if transaction is None else stamp_of(transaction)
         shares = await _assigned(split(topic, records), records)
-        batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
+        batches = await all_encoded(
+            records, [share.records for share in shares], topic.config, producer, keyed
+        )
         if missing:
             topic = await self._created(call, topic, batches, keyed)
             # While the topic was being created, another request may have created it with a different number of
             # partitions.
             shares = await _assigned(split(topic, records), records)
-            batches = await all_encoded([share.records for share in shares], topic.config, producer, keyed)
+            batches = await all_encoded(
+                records, [share.records for share in shares], topic.config, producer, keyed
+            )
         if transaction is not None:
             for share in shares:
                 await name_partition(call, self._broker, transaction, topic.topic_id, share.partition)
@@ -134,8 +90,8 @@ class RecordStoring:
         return await create_to_write(call, self._broker, self._forwarding, planned, checked)
 
 
-async def _assigned(assign: Callable[[], Sequence[Share]], records: pa.RecordBatch) -> Sequence[Share]:
-    return assign() if records.nbytes <= ON_LOOP_BYTES_MAX else await in_thread(assign)
+async def _assigned(assign: Callable[[], Sequence[Share]], records: RequestRecords) -> Sequence[Share]:
+    return await in_thread(assign) if records.may_block() else assign()
 
 
 async def create_to_write(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -34,13 +34,11 @@ from fairlead_broker.server.records.produce_head import (
     refuse_producer_headers,
 )
 from fairlead_broker.server.records.produced_records import read_records
-from fairlead_broker.server.records.record_storing import RecordStoring, Share, shares_of
+from fairlead_broker.server.records.record_storing import RecordStoring
+from fairlead_broker.server.records.request_records import RequestRecords, Share
 from fairlead_broker.server.records.transaction_headers import transaction_of
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import named_leader, topic_to_write
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TURNS_MAX: Final = 10_000
 """Maximum number of topics whose last partition is remembered. Beyond this number, the rotation over partitions
@@ -105,16 +103,16 @@ class TopicProduceCalls:
             ],
         )
         if problems:
-            statuses = await _statuses_of(records.num_rows, shares, outcomes)
+            statuses = await _statuses_of(records.count, shares, outcomes)
             answer = msgspec.structs.replace(answer, records=statuses)
         repeated = all(isinstance(outcome, AppendResult) and outcome.duplicate for outcome in outcomes)
         await call.answer_json(answer, 207 if problems else 200, [DUPLICATE] if repeated else [])
 
     def _split(
-        self, topic: TopicView, records: pa.RecordBatch, keyed: KeyedRequest | None = None
+        self, topic: TopicView, records: RequestRecords, keyed: KeyedRequest | None = None
     ) -> Callable[[], Sequence[Share]]:
         rest = self._place_of_rest(topic, keyed, records)
-        return partial(shares_of, records, topic.partition_count, rest)
+        return partial(records.shares, topic.partition_count, rest)
 
     def _check_key(self, topic: TopicView, keyed: KeyedRequest) -> None:
         """Refuse an idempotency key that another request has used, even if for other partitions."""
@@ -122,14 +120,14 @@ class TopicProduceCalls:
         if digest is not None and digest != keyed.digest:
             raise idempotency_key_reused(topic.name, keyed.key)
 
-    def _place_of_rest(self, topic: TopicView, keyed: KeyedRequest | None, records: pa.RecordBatch) -> int:
+    def _place_of_rest(self, topic: TopicView, keyed: KeyedRequest | None, records: RequestRecords) -> int:
         """Return the partition for records without a key.
 
         The result is the next partition with a leader, or is derived from the idempotency key of the request.
         """
         if keyed is not None:
             return partition_for_key(keyed.key, topic.partition_count)
-        if not records.column("key").null_count:
+        if not records.has_null_keys:
             return 0
         count, last = topic.partition_count, self._last.get(topic.topic_id, -1)
         places = ((last + step) % count for step in range(1, count + 1))
@@ -159,7 +157,7 @@ def _statuses(
     """Return the outcome of each record, in the order of the request."""
     statuses: list[RecordStatus | None] = [None] * count
     for share, outcome in zip(shares, outcomes, strict=True):
-        for position, row in enumerate(share.rows.tolist()):
+        for position, row in enumerate(share.rows):
             if isinstance(outcome, ProblemError):
                 status = RecordStatus(status=outcome.status, partition=share.partition, code=outcome.code)
             else:
