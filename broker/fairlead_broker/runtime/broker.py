@@ -224,7 +224,7 @@ class Broker:
         return self.entry.incarnation.epoch
 
     def brokers(self, side: CallerSide) -> list[BrokerDescription]:
-        """The broker's phase in one run of its process."""
+        """Return the registered brokers, ordered by id, with their addresses on the client's side (`side`)."""
         cordoned, states = cordoned_brokers(self.metadata), registered_states(self.metadata)
         return [
             BrokerDescription(
