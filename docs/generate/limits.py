@@ -126,7 +126,7 @@ BUILT_IN = (
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),
     BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_MAX", "incarnations", "Number of brokers whose leases one broker may end at once because their peer ports refuse connections. A network that refuses connections by mistake then causes only a few elections."),
-    BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_SECONDS", "s", "Time after which a broker may end one more lease."),
+    BuiltIn("fairlead_broker.controller.failure_detector", "ENDED_SECONDS", "s", "Interval at which a broker that has ended several leases may end one more because a peer port refuses connections."),
     BuiltIn("fairlead_broker.controller.failure_detector", "SPARED_SECONDS", "s", "Time for which a process that has survived the end of its lease is detected by its lease alone; the time doubles each time, up to an hour."),
     BuiltIn(f"{_RUNTIME}.leading.fetching", "ON_LOOP_BYTES_MAX", "bytes", "Bytes that are read on the event loop for one fetch; the disk pool reads the rest."),
 )  # fmt: skip
