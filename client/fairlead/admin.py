@@ -75,6 +75,7 @@ from fairlead_api.bodies.metadata import (
     Versions,
 )
 from fairlead_api.bodies.operations import (
+    BrokerReport,
     ElectionKind,
     ElectRequest,
     PartitionDigest,
@@ -108,11 +109,7 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
-from fairlead_api.bodies.transactions import (
-    DecidedTransaction,
-    PartitionTransactions,
-    TransactionDescription,
-)
+from fairlead_api.bodies.transactions import DecidedTransaction, PartitionTransactions, TransactionDescription
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.problems import ProblemError
 
@@ -237,6 +234,10 @@ class Admin:
     async def brokers(self) -> list[BrokerDescription]:
         """Return every known broker, including stopped brokers that replicas or settings still name."""
         return await self._pages("/v1/brokers", "list brokers", Page[BrokerDescription])
+
+    async def broker_reports(self) -> list[BrokerReport]:
+        """Return the disk space and the Kafka listener of each running broker."""
+        return await self._pages("/v1/broker-reports", "broker reports", Page[BrokerReport])
 
     async def versions(self) -> Versions:
         """Return the versions that the answering broker supports."""
@@ -801,9 +802,8 @@ class Admin:
 
     async def alter_link(self, link: str, request: AlterLinkRequest) -> LinkDescription:
         """Change a link; return it. Raises `InvalidLinkError`, and `LinkSourceChangedError` for another cluster."""
-        return await self._call(
-            "PATCH", paths.link(link), f"alter link {link}", LinkDescription, body=request
-        )
+        path, subject = paths.link(link), f"alter link {link}"
+        return await self._call("PATCH", path, subject, LinkDescription, body=request)
 
     async def pause_link(self, link: str) -> LinkDescription:
         """Stop the copying of a link's mirrors."""

@@ -21,6 +21,7 @@ PAGES = [
     "/security?principal=user%3Aann&name=orders",
     "/transactions",
     "/links",
+    "/kafka",
     "/topics/orders/tail",
     "/topics/latest/cleaning",
     "/topics/orders/cleaning",

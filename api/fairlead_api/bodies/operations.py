@@ -87,6 +87,28 @@ class ReplicaSize(Answer, frozen=True, kw_only=True):
     log_end_offset: int | None
 
 
+class KafkaListenerReport(Answer, frozen=True, kw_only=True):
+    """Kafka listener of a broker."""
+
+    address: str
+    """Address that the broker advertises to clients of Kafka's protocol."""
+    tls: bool
+    connections: int
+    connections_max: int
+
+
+class BrokerReport(Answer, frozen=True, kw_only=True):
+    """Disk and Kafka listener of a broker, as reported by the broker; all null if the broker does not answer."""
+
+    broker: int
+    disk_total_bytes: int | None = None
+    """Size of the volume with the data directory."""
+    disk_free_bytes: int | None = None
+    """Number of bytes that the broker can still use on this volume."""
+    kafka: KafkaListenerReport | None = None
+    """Kafka listener; null if the broker has none."""
+
+
 class PartitionSizes(Answer, frozen=True, kw_only=True):
     """Logs of the replicas of a partition."""
 

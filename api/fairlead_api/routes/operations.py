@@ -12,6 +12,7 @@ from fairlead_api.bodies.cleaning import PartitionCleaning
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import BrokerDescription, Page, PartitionDescription
 from fairlead_api.bodies.operations import (
+    BrokerReport,
     ElectRequest,
     PartitionDigest,
     PartitionState,
@@ -235,6 +236,17 @@ OPERATION_ROUTES: Final = (
         access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(_ONE_TOPIC, LIMIT, AFTER),
         answers=_answered(Page[TopicSizes], "one page of topics, by name"),
+    ),
+    Route(
+        name="list_broker_reports",
+        method="GET",
+        path="/v1/broker-reports",
+        summary="The disk and the Kafka listener of each running broker",
+        access=needs(on(Operation.DESCRIBE, Kind.CLUSTER)),
+        query=(LIMIT, AFTER),
+        answers=_answered(
+            Page[BrokerReport], "one page of brokers, by id, even if some brokers do not answer"
+        ),
     ),
 )
 """Routes of this module, in the order of the route table."""

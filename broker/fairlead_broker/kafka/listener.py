@@ -10,6 +10,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
+from fairlead_api.bodies.operations import KafkaListenerReport
 from fairlead_broker.certificates.material import Material
 from fairlead_broker.certificates.server_context import server_context
 from fairlead_broker.kafka.connection import Connection, ConnectionLimits, Service
@@ -52,6 +53,15 @@ class KafkaListener:
     def connections(self) -> int:
         """Number of open connections."""
         return len(self._connections)
+
+    def report(self, address: str) -> KafkaListenerReport:
+        """Return the state of the listener, which the broker advertises at an address."""
+        return KafkaListenerReport(
+            address=address,
+            tls=self._material is not None,
+            connections=self.connections,
+            connections_max=self._connections_max,
+        )
 
     async def start(self) -> None:
         """Listen and accept connections."""

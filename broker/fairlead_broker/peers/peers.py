@@ -20,6 +20,7 @@ import pyreqwest.exceptions
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.cleaning import ReplicaCleaning
 from fairlead_api.bodies.media_types import JSON
+from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.identifiers import BrokerId, ProducerId, Revision, TopicIdPartition
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
@@ -82,6 +83,7 @@ USAGE_PATH: Final = "/peer/v1/usage"
 TRANSACTION_ENDS_PATH: Final = "/peer/v1/transaction-ends"
 TRANSACTION_LOOKS_PATH: Final = "/peer/v1/transaction-looks"
 OPEN_TRANSACTIONS_PATH: Final = "/peer/v1/open-transactions"
+REPORT_PATH: Final = "/peer/v1/report"
 OPEN_PRODUCERS_PATH: Final = "/peer/v1/open-producers"
 ENDS_SECONDS_MAX: Final = 5.0
 """Timeout in seconds of a request that reports commits to a leader, which answers once their markers are committed."""
@@ -299,6 +301,11 @@ class Peers:
         """Report the use of limits to the controller. Raises like `replica_fetch`."""
         answer = await self._post(broker, USAGE_PATH, messages.encode(request), SHORT_CALL_SECONDS_MAX)
         return messages.decode(UsageAnswer, answer.body)
+
+    async def report(self, broker: BrokerId) -> BrokerReport:
+        """Request a broker's report about its disk and its Kafka listener. Raises like `replica_fetch`."""
+        answer = await self._post(broker, REPORT_PATH, b"{}", SHORT_CALL_SECONDS_MAX)
+        return messages.decode(BrokerReport, answer.body)
 
     async def renew(self, tls: PeerTls) -> None:
         """Use new TLS material for new connections.

@@ -55,6 +55,7 @@ from fairlead_broker.runtime.peer_serving.log_ends import ClusterLogs
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.reports import Reports
 from fairlead_broker.runtime.peer_serving.voters import Voters
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.quota_view import QuotaView
@@ -126,6 +127,7 @@ class Broker:
     cleanings: Cleanings
     voters: Voters
     positions: Positions
+    reports: Reports
     peer_side: PeerSide
     controllership: Controllership
     operations: ClusterOperations

@@ -191,6 +191,7 @@ def _assembled(
         cleanings=parts.peers.cleanings,
         voters=parts.peers.voters,
         positions=parts.peers.positions,
+        reports=parts.peers.reports,
         peer_side=parts.peers.peer_side,
         controllership=calls.controllership,
         operations=calls.operations,

@@ -242,6 +242,7 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
     )
     metric("fairlead_held_bytes").labels("kafka requests").set_function(lambda: budget.taken)
     metric("fairlead_kafka_connections").set_function(lambda: listener.connections)
+    broker.reports.include_kafka(listener.report)
     await parts.listeners.start_kafka(listener)
 
 

@@ -33,6 +33,7 @@ from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.runtime.peer_serving.promises import Promises
 from fairlead_broker.runtime.peer_serving.replica_serving import ReplicaServing
+from fairlead_broker.runtime.peer_serving.reports import Reports
 from fairlead_broker.runtime.peer_serving.voters import Voters
 from fairlead_broker.runtime.topic_views import TopicViews
 from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
@@ -67,6 +68,7 @@ class PeerParts:
     cleaning_requests: CleaningRequests
     cleanings: Cleanings
     positions: Positions
+    reports: Reports
     peer_side: PeerSide
 
 
@@ -190,6 +192,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         entry.directory.identity.directory_id,
     )
     voters = Voters(replicas.find, peers)
+    reports = Reports(entry.directory.path, engine.disk, lambda: metadata.brokers, peers)
     return PeerParts(
         promises=promises,
         voters=voters,
@@ -199,6 +202,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
         cleaning_requests=requests,
         cleanings=cleanings,
         positions=positions,
+        reports=reports,
         peer_side=PeerSide(
             peers,
             entry.mirror,
@@ -209,6 +213,7 @@ def build_peer_serving(engine: Engine, entry: Entry, peers: Peers, replicas: Rep
             digests.digest,
             cleanings.own,
             positions.answer,
+            reports.own,
         ),
     )
 

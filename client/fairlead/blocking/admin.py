@@ -22,6 +22,7 @@ class Admin(Facade[AsyncAdmin]):
     delete_topic = blocking(AsyncAdmin.delete_topic)
     cluster = blocking(AsyncAdmin.cluster)
     brokers = blocking(AsyncAdmin.brokers)
+    broker_reports = blocking(AsyncAdmin.broker_reports)
     versions = blocking(AsyncAdmin.versions)
     metadata = blocking(AsyncAdmin.metadata)
     offsets = blocking(AsyncAdmin.offsets)

@@ -177,9 +177,9 @@ class Observer:
                 for name, topic in topics.items()
             }
         groups = [each.group for each in await admin.list_groups()]
-        return Picture(
-            at, versions, caller, metadata, brokers, topics, await _group_lags(admin, groups), len(groups)
-        )
+        lags = await _group_lags(admin, groups)
+        reports = {each.broker: each for each in await _permitted(admin.broker_reports())}
+        return Picture(at, versions, caller, metadata, brokers, topics, lags, len(groups), reports)
 
     async def _topic_descriptions(
         self, metadata: Metadata, *, described: bool

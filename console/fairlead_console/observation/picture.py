@@ -19,6 +19,7 @@ from fairlead_api.bodies.metadata import (
     TopicMetadata,
     Versions,
 )
+from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.bodies.security import WhoAmI
 
 LISTED_SETTINGS: Final = frozenset(("cleanup.policy", "retention.bytes", "retention.ms"))
@@ -119,6 +120,8 @@ class Picture:
     lags: Mapping[str, LagAnswer] = field(default_factory=dict)
     """Lag of each group whose coordinator has answered."""
     groups: int = 0
+    reports: Mapping[int, BrokerReport] = field(default_factory=dict)
+    """Disk and Kafka listener of each broker; empty if the caller may not see the brokers."""
     is_sketch: bool = False
     """Whether offsets, sizes, settings and groups are missing, because the first round has not ended."""
 

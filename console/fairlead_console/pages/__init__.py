@@ -6,7 +6,7 @@ from typing import Final
 
 from fairlead_console.page import ConsolePage
 from fairlead_console.pages import problem, sign_in
-from fairlead_console.pages.cluster import broker, brokers, links, overview, security, transactions
+from fairlead_console.pages.cluster import broker, brokers, kafka, links, overview, security, transactions
 from fairlead_console.pages.groups import group, group_reset, groups
 from fairlead_console.pages.messages import (
     message,
@@ -30,6 +30,7 @@ PAGES: Final = (
     ConsolePage(brokers.router, "Brokers", "/brokers"),
     ConsolePage(broker.router),
     ConsolePage(links.router, "Links", "/links"),
+    ConsolePage(kafka.router, "Kafka", "/kafka"),
     ConsolePage(transactions.router, "Transactions", "/transactions"),
     ConsolePage(security.router, "Security", "/security"),
     ConsolePage(messages.router),

@@ -44,6 +44,7 @@ COMMANDS = [
     ("group delete team --yes", "deleted group team"),
     ("broker list", "running   1         3"),
     ("broker describe 1", "controller  no"),
+    ("broker reports", "FREE BYTES"),
     ("broker cordon 1", "broker 1 gets no new replicas"),
     ("broker uncordon 1", "broker 1 may get new replicas"),
     ("broker drain 1", "warning: the drain of broker 1 cannot finish"),

@@ -10,6 +10,7 @@ import pytest
 
 from broker_kit import FREE
 from cluster_kit import until
+from fairlead import Admin
 from fairlead_api.identifiers import PartitionIndex
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import KafkaError
@@ -59,6 +60,25 @@ async def create(connection: KafkaConnection, name: str, partitions: int = 1) ->
         ApiKey.CREATE_TOPICS, 7, topics=[{**topic, "assignments": [], "configs": []}], timeout_ms=1000
     )
     return answer.topics[0]
+
+
+async def test_brokers_report_their_disk_and_their_listener(
+    cluster: LocalCluster, connection: KafkaConnection
+) -> None:
+    """Any broker returns the disk space, the Kafka address and the open connections of each running broker."""
+    await connection.ask(ApiKey.API_VERSIONS, 0)
+    async with Admin(f"http://{cluster.brokers[0].addresses.data}") as admin:
+        reports = await admin.broker_reports()
+        await cluster.brokers[2].stop()
+        left = await admin.broker_reports()
+
+    listeners = [each.kafka for each in reports if each.kafka is not None]
+    assert [each.broker for each in reports] == [0, 1, 2]
+    assert [each.address for each in listeners] == [kafka_address(each) for each in cluster.brokers]
+    assert sum(each.connections for each in listeners) == 1
+    assert {each.tls for each in listeners} == {False}
+    assert all(0 < (each.disk_free_bytes or 0) < (each.disk_total_bytes or 0) for each in reports)
+    assert [each.broker for each in left if each.disk_free_bytes is not None] == [0, 1]
 
 
 async def test_any_broker_takes_changes(connection: KafkaConnection) -> None:

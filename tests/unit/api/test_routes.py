@@ -81,6 +81,7 @@ CALLS = {
     "DELETE /v1/topics/{topic}/partitions/{partition}/reassignment",
     "GET /v1/reassignments",
     "GET /v1/replica-sizes",
+    "GET /v1/broker-reports",
     "GET /v1/topics/{topic}/partitions/{partition}:digest",
     "GET /v1/topics/{topic}/partitions/{partition}",
     "GET /v1/topics/{topic}/partitions/{partition}/cleaning",
@@ -168,7 +169,8 @@ NEEDS = {
     "self, delete producer (each in the request)": "delete_transaction",
     "self, describe producer (each in the answer)": "list_transactions describe_transaction",
     "self, describe security (each in the request)": "check_acls",
-    "describe cluster": "describe_cluster list_brokers describe_cluster_config describe_broker_config list_links "
+    "describe cluster": "describe_cluster list_brokers list_broker_reports describe_cluster_config "
+    "describe_broker_config list_links "
     "describe_link link_topics",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
     "create_link alter_link delete_link pause_link resume_link promote_link take_back_link adopt_link",

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fairlead_api.bodies.cleaning import ReplicaCleaning
+from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,
@@ -125,6 +126,10 @@ class Replicas:
     def log_ends(self, partitions: Sequence[TopicIdPartition]) -> list[LogEnd]:
         """Return the known log ends."""
         return [self.ends[key] for key in partitions if key in self.ends]
+
+    async def report(self) -> BrokerReport:
+        """Return a report without data."""
+        return BrokerReport(broker=0)
 
     async def promises(self, asked: Sequence[PromiseAsked]) -> list[PromiseGiven]:
         """Answer each vacancy with the end of an empty log."""
@@ -248,6 +253,7 @@ class World:
             replicas.digest,
             replicas.cleaning,
             replicas.positions,
+            replicas.report,
         )
         telemetry = Telemetry()
         application = Application(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead_api.bodies.cleaning import ReplicaCleaning
+from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.identifiers import BrokerId, Revision, TopicIdPartition
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.peers.cleaning import CleaningRequest
@@ -61,6 +62,8 @@ class PeerSide:
     """Function that returns the cleaning state of this broker's copy, and begins a round if requested."""
     positions: Callable[[Sequence[PositionAsked]], Awaitable[list[PositionFound]]]
     """Function that returns positions of partitions that this broker leads."""
+    report: Callable[[], Awaitable[BrokerReport]]
+    """Function that returns this broker's report about its disk and its Kafka listener."""
 
     @property
     def registrations(self) -> Mapping[BrokerId, Versioned[BrokerRegistration]]:

@@ -61,6 +61,7 @@ class OperationCalls:
             "elect_leader": self.elect_leader,
             "list_reassignments": self.list_reassignments,
             "list_replica_sizes": self.list_replica_sizes,
+            "list_broker_reports": self.list_broker_reports,
         }
 
     async def cordon_broker(self, call: Call) -> None:
@@ -193,6 +194,16 @@ class OperationCalls:
             for view in chosen
         ]
         await call.answer_json(Page(items=items, next=following))
+
+    async def list_broker_reports(self, call: Call) -> None:
+        """``GET /v1/broker-reports``."""
+        chosen, following = page(
+            await self._broker.reports.all(),
+            lambda report: f"{report.broker:010d}",
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        await call.answer_json(Page(items=chosen, next=following))
 
     async def _change_broker(self, call: Call, change: Callable[[BrokerId], Awaitable[None]]) -> None:
         broker = broker_in_path(call)

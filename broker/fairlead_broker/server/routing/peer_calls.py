@@ -31,6 +31,7 @@ from fairlead_broker.peers.peers import (
     PROGRESS_PATH,
     PROMISES_PATH,
     REPLICA_FETCH_PATH,
+    REPORT_PATH,
     TRANSACTION_ENDS_PATH,
     TRANSACTION_LOOKS_PATH,
     USAGE_PATH,
@@ -89,6 +90,7 @@ PEER_ROUTES: Final = (
     ),
     _route("open_producers", OPEN_PRODUCERS_PATH, "Return the producers with open transactions on a broker"),
     _route("positions", POSITIONS_PATH, "Return positions in partitions that a broker leads"),
+    _route("report", REPORT_PATH, "Return the disk space and the Kafka listener of a broker"),
 )
 
 
@@ -111,6 +113,7 @@ class PeerCalls:
             "replica_digest": self.replica_digest,
             "replica_cleaning": self.replica_cleaning,
             "positions": self.positions,
+            "report": self.report,
             "usage": self.usage,
             "transaction_ends": self.transaction_ends,
             "transaction_looks": self.transaction_looks,
@@ -166,6 +169,12 @@ class PeerCalls:
         request = messages.decode(PositionsRequest, await call.body(REQUEST_BYTES_MAX))
         answer = PositionsAnswer(partitions=await self._side.positions(request.partitions))
         await call.answer(200, [(b"content-type", JSON.encode())], messages.encode(answer))
+
+    async def report(self, call: Call) -> None:
+        """``POST /peer/v1/report``."""
+        await call.body(REQUEST_BYTES_MAX)
+        answer = messages.encode(await self._side.report())
+        await call.answer(200, [(b"content-type", JSON.encode())], answer)
 
     async def transaction_ends(self, call: Call) -> None:
         """``POST /peer/v1/transaction-ends``."""

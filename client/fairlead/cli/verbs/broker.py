@@ -15,7 +15,7 @@ from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, run
 from fairlead.errors import BrokerNotFoundError, error_of
 from fairlead.health import stuck
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata
-from fairlead_api.bodies.operations import RestartPermitAnswer
+from fairlead_api.bodies.operations import BrokerReport, RestartPermitAnswer
 from fairlead_api.configuration import ConfigEntry
 from fairlead_api.problems import ProblemError
 
@@ -49,6 +49,34 @@ def list_brokers(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = Outp
         for each in brokers
     ]
     print_rows(["BROKER", "ADDRESS", "RACK", "STATE", "LEADERS", "REPLICAS"], rows)
+
+
+@app.command("reports")
+def reports(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """Show the disk space and the Kafka listener of each running broker, as reported by the broker.
+
+    Example: fairlead broker reports
+    """
+
+    async def work() -> list[BrokerReport]:
+        async with Admin(bootstrap, request_timeout=ASK_TIMEOUT, retry_timeout=RETRY_TIMEOUT) as admin:
+            return await admin.broker_reports()
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    rows = [
+        (
+            each.broker,
+            each.disk_total_bytes,
+            each.disk_free_bytes,
+            None if each.kafka is None else each.kafka.address,
+            None if each.kafka is None else each.kafka.connections,
+        )
+        for each in found
+    ]
+    print_rows(["BROKER", "DISK BYTES", "FREE BYTES", "KAFKA ADDRESS", "KAFKA CONNECTIONS"], rows)
 
 
 @app.command("describe")

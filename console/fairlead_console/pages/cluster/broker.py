@@ -116,6 +116,7 @@ async def _broker_page(
         leaders=picture.leaders[broker],
         replicas=picture.replicas[broker],
         stored=picture.stored.get(broker),
+        report=picture.reports.get(broker),
         stuck=stuck(broker, found.immovable) if found.immovable else "",
         config=sorted(config.items()),
         keys=KEYS,
