@@ -459,8 +459,8 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
     MetricDefinition(
         name="fairlead_replica_copied_again_total",
         kind=_COUNTER,
-        help="Replicas of compacted partitions that dropped their log and copied it again, because tombstones beyond "
-        "its end were removed while the replica was away.",
+        help="Replicas of compacted partitions that dropped their log and copied it again, because tombstones that "
+        "the replica had not fetched were removed while it was away.",
     ),
     MetricDefinition(
         name="fairlead_controller_active",

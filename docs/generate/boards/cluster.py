@@ -184,7 +184,7 @@ BOARD: Final = Board(
                 ),
                 graph(
                     "Vacancies of write quorums",
-                    "Partitions with a write quorum that wait for promises of voters.",
+                    "Partitions with a write quorum that have no leader until more voters answer the controller.",
                     "short",
                     (f"sum(fairlead_quorum_vacant_partitions{{{CLUSTER}}})", "vacancies"),
                 ),

@@ -18,7 +18,9 @@ Principal = Annotated[
 ]
 Operations = Annotated[
     str,
-    typer.Argument(metavar="OPERATIONS", help="describe, create, alter, delete, read, write, all; by comma."),
+    typer.Argument(
+        metavar="OPERATIONS", help="describe, create, alter, delete, read, write or all, separated by commas."
+    ),
 ]
 Resource = Annotated[
     str | None,

@@ -195,7 +195,7 @@ def voters(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Show the voters of a partition with a write quorum: how far each replica counts, and whether it is near.
+    """Show each replica of a partition with a write quorum: the offset up to which it counts, and whether it is near.
 
     Example: fairlead partition voters payments 0
     """

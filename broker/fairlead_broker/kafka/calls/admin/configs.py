@@ -296,7 +296,7 @@ def _extended(resource: _Resource, wanted: Any) -> str:
         allowed = ", ".join(sorted(LIST_KEYS))
         raise RefusedError(
             KafkaError.INVALID_CONFIG,
-            f"configuration key {wanted.name[:80]} is no list; lists are {allowed}",
+            f"configuration key {wanted.name[:80]} is not a list; the list keys are {allowed}",
         )
     elements = [each.strip() for each in _value(wanted).split(",")]
     entry = resource.entries().get(wanted.name)
