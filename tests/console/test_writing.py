@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,6 +21,7 @@ from browser_kit import violations
 from console_kit import ANSWER_SECONDS_MAX, ask, posted
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead_console.body_limit import BODY_BYTES_MAX
+from fairlead_console.pages.messages.message_produce import command_of
 
 in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
 
@@ -140,6 +145,27 @@ def test_a_record_is_produced_and_shown(tab: Page, console: str, bootstrap: str,
     assert stored(bootstrap, "parcels") == [(b"k1", b"first\nsecond", [("trace", b"42")])]
     words = shlex.split(tab.locator(".banner .same code").inner_text())
     assert words[words.index("--partition") + 1] == "1"
+
+
+def test_the_shown_commands_write_the_same_records(bootstrap: str, parcels: str) -> None:
+    """The command for a record writes the record, also without key or value, and with texts that a shell interprets."""
+    records = [
+        ("NULL", None, []),
+        ("", None, [("trace", b"42")]),
+        ("$k 'e' y", b"a\nb\\n %v", []),
+        ("", b"", [("a b", b"$HOME")]),
+        ("-k", b"-", []),
+    ]
+    commands = [command_of(parcels, *record, 1) for record in records]
+    environment = os.environ | {
+        "FAIRLEAD_BOOTSTRAP": bootstrap,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    subprocess.run(["bash", "-ec", "\n".join(commands)], env=environment, check=True, timeout=60)
+
+    assert stored(bootstrap, "parcels") == [
+        (key.encode() or None, value, headers) for key, value, headers in records
+    ]
 
 
 def test_a_null_value_and_a_wrong_field(console: str, bootstrap: str, parcels: str) -> None:

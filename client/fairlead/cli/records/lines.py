@@ -74,6 +74,19 @@ def line_parser(key: str | None, line_format: str | None, key_separator: str | N
     return lambda line: (constant, line)
 
 
+def with_nulls(parse: LineParser, marker: str | None) -> LineParser:
+    """Return `parse` with a key or value that equals the marker replaced by null."""
+    if marker is None:
+        return parse
+    text = os.fsencode(marker)
+
+    def parse_with_nulls(line: bytes) -> Pair:
+        key, value = parse(line)
+        return (None if key == text else key, None if value == text else value)
+
+    return parse_with_nulls
+
+
 def decoding(parse: LineParser, encoding: Encoding) -> LineParser:
     """Return `parse` with key and value decoded from base64 or checked as JSON, depending on the encoding."""
     if encoding is Encoding.UTF8:

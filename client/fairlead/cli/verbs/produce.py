@@ -21,7 +21,14 @@ from fairlead import Admin, BatchDelivery, BatchMetadata, Producer
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Encoding, EncodingOption, TopicName
 from fairlead.cli.records.column_files import HEADERS
 from fairlead.cli.records.files import FileError, table_file
-from fairlead.cli.records.lines import LineParser, decoding, line_parser, read_records, standard_input
+from fairlead.cli.records.lines import (
+    LineParser,
+    decoding,
+    line_parser,
+    read_records,
+    standard_input,
+    with_nulls,
+)
 from fairlead.cli.records.record_format import FormatError
 from fairlead.cli.session import RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.errors import FairleadError
@@ -89,6 +96,10 @@ LineFormat = Annotated[
 KeySeparator = Annotated[
     str | None, typer.Option("--key-separator", help="Text between key and value in each line.")
 ]
+NullMarker = Annotated[
+    str | None,
+    typer.Option("--null-marker", help="Text of a key or value that is null; a null value deletes a key."),
+]
 KeyColumn = Annotated[
     str | None, typer.Option("--key-column", help="With --file: column or member that is the key.")
 ]
@@ -101,6 +112,7 @@ def produce(
     header: HeaderOption = None,
     line_format: LineFormat = None,
     key_separator: KeySeparator = None,
+    null_marker: NullMarker = None,
     file: Annotated[
         Path | None,
         typer.Option(
@@ -133,6 +145,8 @@ def produce(
 
     Example: fairlead produce orders --key-separator : < orders.txt
 
+    Example: echo user-7:- | fairlead produce users --key-separator : --null-marker -
+
     Example: fairlead produce orders --transaction --file orders.parquet
     """
     report, transactional = (
@@ -144,14 +158,16 @@ def produce(
     )
     headers = _headers(header or [])
     if file is not None:
-        if key is not None or line_format is not None or key_separator is not None:
-            fail_usage("--file takes its keys from --key-column; -k, -f, --key-separator apply to lines")
+        if any(option is not None for option in (key, line_format, key_separator, null_marker)):
+            fail_usage(
+                "--file takes its keys from --key-column; -k, -f, --key-separator, --null-marker apply to lines"
+            )
         run(_load(target, file, key_column, headers))
         return
     if key_column is not None:
         fail_usage("--key-column requires --file")
     try:
-        parse = decoding(line_parser(key, line_format, key_separator), encoding)
+        parse = decoding(with_nulls(line_parser(key, line_format, key_separator), null_marker), encoding)
     except FormatError as error:
         fail_usage(str(error))
     _send_lines(target, parse, headers)

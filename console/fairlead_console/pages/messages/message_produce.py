@@ -69,7 +69,7 @@ async def produce(
     except FixError as error:
         return await _form(request, access, name, values, error)
     sentence = f"Wrote the record at offset {stored.offset} of partition {stored.partition}."
-    command = _command(name, key, data, pairs, place)
+    command = command_of(name, key, data, pairs, place)
     is_hidden = request.app.state.settings.hides_records(name)
     shown_at = f"/messages/{stored.partition}/{stored.offset}"
     return done(request, f"/topics/{name}{'' if is_hidden else shown_at}", sentence, command)
@@ -118,16 +118,16 @@ def _partition(text: str) -> int | None:
     return int(text)
 
 
-def _command(
+def command_of(
     topic: str, key: str, value: bytes | None, headers: list[tuple[str, bytes | None]], partition: int | None
 ) -> str:
-    """Return the command that writes the same record, with a value in base64 if it has line breaks."""
+    """Return the command that writes the same record; an empty value, or one with line breaks, is in base64."""
     words = ["fairlead", "produce", topic]
     text = "" if value is None else value.decode()
     if value is None:
-        # With a format that has no value, the command writes null.
-        words += ["-f", "%k"]
-        source = shlex.join(["printf", "%s\\n", key])
+        marker = "NULL" if key != "NULL" else "NONE"
+        words += [*(["-k", key] if key else []), "--null-marker", marker]
+        source = f"echo {marker}"
     elif "\n" in text or not text:
         encoded_key = base64.b64encode(key.encode()).decode()
         words += ["--encoding", "base64", *(["-k", encoded_key] if key else [])]

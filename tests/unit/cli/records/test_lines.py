@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from fairlead.cli.options import Encoding
-from fairlead.cli.records.lines import LineParser, Pair, decoding, line_parser, read_records
+from fairlead.cli.records.lines import LineParser, Pair, decoding, line_parser, read_records, with_nulls
 from fairlead.cli.records.record_format import FormatError
 from refusals import missing, raises
 
@@ -145,6 +145,19 @@ async def test_an_encoding_that_is_wrong_is_shown_as_text(
 
     assert wrong is not None
     assert wrong.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [(b"k:-", (b"k", None)), (b"-:v", (None, b"v")), (b"-:-", (None, None)), (b"k:--", (b"k", b"--"))],
+)
+def test_the_null_marker_is_a_whole_key_or_value(line: bytes, expected: Pair) -> None:
+    """A key or value that equals the marker is null and is not decoded; a longer text with the marker is text."""
+    split = line_parser(None, None, ":")
+
+    assert with_nulls(split, "-")(line) == expected
+    assert with_nulls(split, None)(line) == split(line)
+    assert decoding(with_nulls(split, "-"), Encoding.JSON)(b"1:-") == (b"1", None)
 
 
 def test_a_key_is_the_bytes_that_were_typed() -> None:
