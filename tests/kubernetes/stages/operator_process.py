@@ -38,7 +38,7 @@ RELEASE_ANNOTATIONS = {
 DEFINITIONS = sorted((ROOT / "manifests/crds").glob("*.fairlead.dev.yaml"))
 ACCOUNT = "fairlead-operator"
 RIGHTS = frozenset({"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 ASK = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 
 
