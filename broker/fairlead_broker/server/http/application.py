@@ -380,6 +380,10 @@ class Application:
     async def _drain(call: Call) -> None:
         """Read and discard the rest of a refused body, within limits, so that the client can finish sending."""
         reader = call.body_reader
+        if call.scope["method"] in _WITHOUT_BODY and not call.announced_bytes:
+            # Waiting for the end of a body that is not sent would take a quarter of the time of a refusal (measured).
+            reader.complete = True
+            return
         if b"expect" in call.headers and not reader.received_bytes:
             # The client waits for 100 Continue and has not sent a body. Reading the body would make the server send 100
             # Continue.
