@@ -21,6 +21,7 @@ PAGES = [
     "/security?principal=user%3Aann&name=orders",
     "/transactions",
     "/links",
+    "/create-link",
     "/kafka",
     "/topics/orders/tail",
     "/topics/latest/cleaning",

@@ -1,4 +1,4 @@
-"""Pages of links: mirrors with their lag, pause, resume and promotion, each with the command that does the same."""
+"""Pages and forms of links: mirrors with their lag, and each change with the command that does the same."""
 
 from __future__ import annotations
 
@@ -11,64 +11,113 @@ from playwright.sync_api import Page, expect
 from broker_process import BrokerProcess
 from browser_kit import violations
 from fairlead.blocking import Admin, Producer
-from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
 
 pytestmark = pytest.mark.slow
 
 
+# The pages of links are tested in both colour schemes; the forms do not differ between them.
+in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
+
+
 @pytest.fixture
-def link(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run a second cluster with one topic that the console's cluster mirrors."""
-    source = BrokerProcess(tmp_path_factory.mktemp("source") / "data")
-    source.start()
+def source(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a second cluster with one topic, and finally remove links and mirrors that are left."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("source") / "data")
+    broker.start()
     try:
-        with Admin(source.url) as admin, Producer(source.url) as producer:
+        with Admin(broker.url) as admin, Producer(broker.url) as producer:
             admin.create_topic("flights", partitions=1)
             producer.send("flights", b"1").result()
+        yield broker.url
         with Admin(bootstrap) as admin:
-            request = CreateLinkRequest(
-                name="east",
-                source=LinkSource(bootstrap=[source.url]),
-                topics=NamePatterns(include=["flights"]),
-                prefix="east-",
-            )
-            admin.create_link(request)
-            yield "east"
-            admin.delete_link("east")
-            admin.delete_topic("east-flights")
+            for topic in admin.list_topics():
+                if topic.name.startswith("east-"):
+                    admin.delete_topic(topic.name)
+            for link in admin.links():
+                admin.delete_link(link.name)
     finally:
-        source.kill()
+        broker.kill()
 
 
-def test_a_link_is_paused_resumed_and_its_mirror_promoted(
-    tab: Page, console: str, bootstrap: str, link: str
+def command_of(page: Page) -> list[str]:
+    """Return the words of the command that the page shows for the last change."""
+    return shlex.split(page.locator(".banner .same code").inner_text())
+
+
+def test_a_link_is_created_changed_promoted_and_deleted(
+    tab: Page, console: str, bootstrap: str, source: str
 ) -> None:
-    """The page of a link shows its mirrors; its forms pause, resume and promote, and show the commands."""
-
-    def command() -> list[str]:
-        return shlex.split(tab.locator(".banner .same code").inner_text())
-
+    """Forms create a link, pause and resume it, change it, promote its mirror and delete it, and show the commands."""
     tab.goto(f"{console}/links")
-    tab.get_by_role("link", name=link).click()
-    expect(tab.get_by_role("heading", level=1)).to_have_text(link)
+    tab.get_by_role("link", name="Create a link").click()
+    assert violations(tab) == []
+    tab.get_by_label("Name", exact=True).fill("east")
+    tab.get_by_label("Addresses of the source").fill(source)
+    tab.get_by_label("Topics", exact=True).fill("flights\ntrips-*")
+    tab.get_by_label("Text before the name of each mirror").fill("east-")
+    tab.get_by_role("button", name="Create").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("east")
+    assert command_of(tab)[:6] == ["fairlead", "link", "create", "east", "--source", source]
     while tab.get_by_role("rowheader", name="east-flights").count() == 0:
         tab.reload()
     assert violations(tab) == []
     tab.get_by_role("button", name="Pause").click()
     expect(tab.get_by_role("button", name="Resume")).to_be_visible()
-    assert command() == ["fairlead", "link", "pause", link]
+    assert command_of(tab) == ["fairlead", "link", "pause", "east"]
     with Admin(bootstrap) as admin:
-        assert admin.describe_link(link).state == "paused"
+        assert admin.describe_link("east").state == "paused"
         tab.get_by_role("button", name="Resume").click()
         expect(tab.get_by_role("button", name="Pause")).to_be_visible()
-        assert admin.describe_link(link).state == "running"
+        assert admin.describe_link("east").state == "running"
+
+        tab.get_by_role("link", name="Change").click()
+        assert violations(tab) == []
+        tab.get_by_label("Topics", exact=True).fill("flights")
+        tab.get_by_label("Bytes a second at most").fill("50000000")
+        tab.get_by_role("button", name="Change").click()
+        expect(tab.locator(".banner")).to_contain_text("east")
+        changed = admin.describe_link("east")
+        assert (changed.topics.include, changed.bytes_per_second) == (["flights"], 50_000_000)
+        assert command_of(tab)[-2:] == ["--rate", "50000000"]
+
         tab.get_by_text("Promote a mirror").first.click()
         tab.get_by_label("Type the name of the mirror to confirm").fill("east-flights")
         tab.get_by_role("button", name="Promote").click()
         expect(tab.locator(".banner")).to_contain_text("east-flights")
-        assert command() == ["fairlead", "link", "promote", link, "east-flights"]
-        while {each.state for each in admin.link_topics(link)} - {"promoted"}:
+        assert command_of(tab) == ["fairlead", "link", "promote", "east", "east-flights"]
+        while {each.state for each in admin.link_topics("east")} - {"promoted"}:
             tab.reload()
         tab.reload()
-
         expect(tab.get_by_role("button", name="Take back")).to_have_count(0)
+
+        tab.goto(f"{console}/links/east/change")
+        tab.get_by_label("Type east to confirm").fill("east")
+        tab.get_by_role("button", name="Delete the link").click()
+        expect(tab).to_have_url(f"{console}/links")
+        assert command_of(tab) == ["fairlead", "link", "delete", "east"]
+        assert admin.links() == []
+
+
+@in_light
+def test_a_refused_form_of_a_link_keeps_its_fields(tab: Page, console: str, source: str) -> None:
+    """A link to a source that does not answer, a mirror that does not exist, and a link in use are refused by name."""
+    tab.goto(f"{console}/create-link")
+    tab.get_by_label("Name", exact=True).fill("east")
+    tab.get_by_label("Addresses of the source").fill("not an address")
+    tab.get_by_label("Topics", exact=True).fill("flights")
+    tab.get_by_label("Text before the name of each mirror").fill("east-")
+    tab.get_by_role("button", name="Create").click()
+    expect(tab.get_by_role("alert")).to_contain_text("invalid_link")
+    tab.get_by_label("Addresses of the source").fill(source)
+    tab.get_by_role("button", name="Create").click()
+    expect(tab.get_by_role("heading", level=1)).to_have_text("east")
+    while tab.get_by_role("rowheader", name="east-flights").count() == 0:
+        tab.reload()
+    tab.goto(f"{console}/links/east/change")
+    tab.get_by_label("Topics of this cluster").fill("absent")
+    tab.get_by_role("button", name="Adopt").click()
+    expect(tab.get_by_role("alert")).to_contain_text("topic_not_found")
+    tab.get_by_label("Type east to confirm").fill("east")
+    tab.get_by_role("button", name="Delete the link").click()
+
+    expect(tab.get_by_role("alert")).to_contain_text("link_in_use")

@@ -6,7 +6,16 @@ from typing import Final
 
 from fairlead_console.page import ConsolePage
 from fairlead_console.pages import problem, sign_in
-from fairlead_console.pages.cluster import broker, brokers, kafka, links, overview, security, transactions
+from fairlead_console.pages.cluster import (
+    broker,
+    brokers,
+    kafka,
+    link_changes,
+    links,
+    overview,
+    security,
+    transactions,
+)
 from fairlead_console.pages.groups import group, group_reset, groups
 from fairlead_console.pages.messages import (
     message,
@@ -29,6 +38,7 @@ PAGES: Final = (
     ConsolePage(group_reset.router),
     ConsolePage(brokers.router, "Brokers", "/brokers"),
     ConsolePage(broker.router),
+    ConsolePage(link_changes.router),
     ConsolePage(links.router, "Links", "/links"),
     ConsolePage(kafka.router, "Kafka", "/kafka"),
     ConsolePage(transactions.router, "Transactions", "/transactions"),
