@@ -30,6 +30,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with Admin(broker.url) as admin, Producer(broker.url) as producer:
             admin.create_topic("orders", partitions=3)
             admin.create_topic("payments", partitions=1, config={"retention.ms": 3_600_000})
+            admin.create_topic("trips", partitions=1, config={"replication.mode": "quorum"})
             admin.create_topic("latest", partitions=1, config={"cleanup.policy": "compact"})
             for number in range(1200):
                 producer.send("orders", b"%d" % number, key=b"%d" % number)

@@ -27,6 +27,8 @@ PAGES = [
     "/topics/latest/cleaning",
     "/topics/orders/cleaning",
     "/topics/orders/producers",
+    "/topics/trips/voters",
+    "/topics/orders/voters",
     "/topics/orders/produce",
     "/sign-in",
     "/",

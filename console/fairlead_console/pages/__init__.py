@@ -24,7 +24,14 @@ from fairlead_console.pages.messages import (
     message_tail,
     messages,
 )
-from fairlead_console.pages.topics import topic, topic_changes, topic_cleaning, topic_producers, topics
+from fairlead_console.pages.topics import (
+    topic,
+    topic_changes,
+    topic_cleaning,
+    topic_producers,
+    topic_voters,
+    topics,
+)
 
 PAGES: Final = (
     ConsolePage(overview.router, "Overview", "/"),
@@ -33,6 +40,7 @@ PAGES: Final = (
     ConsolePage(topic_changes.router),
     ConsolePage(topic_cleaning.router),
     ConsolePage(topic_producers.router),
+    ConsolePage(topic_voters.router),
     ConsolePage(groups.router, "Groups", "/groups"),
     ConsolePage(group.router),
     ConsolePage(group_reset.router),
