@@ -19,6 +19,7 @@ from playwright.async_api import async_playwright
 
 from fairlead import Admin, Producer, TopicPartition
 from fairlead.testing import cluster
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CHROMIUM: Final = "/usr/bin/chromium"
@@ -29,6 +30,8 @@ PAGES: Final = {
     "messages": "/topics/orders/messages?q=%24.status+%3D%3D+%22paid%22&match=path",
     "group": "/groups/billing",
     "brokers": "/brokers",
+    "links": "/links",
+    "link": "/links/east",
 }
 DARK: Final = ("messages",)
 TOPICS: Final = ("orders", "payments", "parcels", "customers", "returns")
@@ -59,6 +62,24 @@ async def load(bootstrap: str, seconds: float) -> None:
             await asyncio.sleep(0.2)
 
 
+async def mirror(bootstrap: str, source: str) -> None:
+    """Mirror two topics of another cluster."""
+    async with Admin(source) as admin, Producer(source) as producer:
+        for name in ("flights", "trips"):
+            await admin.create_topic(name, partitions=3)
+            for number in range(1000):
+                await producer.send(name, b"%d" % number, b"%d" % (number % 17))
+    async with Admin(bootstrap) as admin:
+        await admin.create_link(
+            CreateLinkRequest(
+                name="east",
+                source=LinkSource(bootstrap=[source]),
+                topics=NamePatterns(include=["flights", "trips"]),
+                prefix="east-",
+            )
+        )
+
+
 async def draw(address: str, folder: Path) -> None:
     """Write the picture of each page."""
     async with async_playwright() as playwright:
@@ -76,7 +97,7 @@ async def draw(address: str, folder: Path) -> None:
 
 async def pictures(seconds: float, folder: Path) -> None:
     """Run a cluster and a console, and draw the pages."""
-    async with cluster(brokers=3) as bootstrap:
+    async with cluster(brokers=3) as bootstrap, cluster() as source:
         fairlead = str(Path(sys.executable).with_name("fairlead"))
         command = [
             fairlead,
@@ -92,6 +113,7 @@ async def pictures(seconds: float, folder: Path) -> None:
         try:
             assert process.stdout is not None, "the output is a pipe"
             ready = json.loads(await process.stdout.readline())
+            await mirror(bootstrap, source)
             await load(bootstrap, seconds)
             await draw(ready["console"].rstrip("/"), folder)
         finally:

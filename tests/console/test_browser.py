@@ -122,6 +122,30 @@ def test_pages_fit_a_phone(browser: Browser, console: str, path: str) -> None:
     assert width <= 360
 
 
+@pytest.mark.parametrize("removed", [set(), {"content-security-policy"}, {"x-frame-options"}])
+def test_no_page_is_shown_in_a_frame(browser: Browser, console: str, removed: set[str]) -> None:
+    """Each of two headers alone keeps the browser from showing the console in a frame; without both, it does."""
+
+    def framed(without: set[str]) -> str:
+        """Return the address of the frame of a page of another site, after headers were removed."""
+        context = browser.new_context()
+        page = context.new_page()
+
+        def answer(route: Route) -> None:
+            response = route.fetch()
+            kept = {name: value for name, value in response.headers.items() if name not in without}
+            route.fulfill(response=response, headers=kept)
+
+        page.route(f"{console}/topics", answer)
+        page.set_content(f'<iframe src="{console}/topics"></iframe>', wait_until="load")
+        address = page.frames[1].url
+        context.close()
+        return address
+
+    assert not framed(removed).startswith(console)
+    assert framed({"content-security-policy", "x-frame-options"}) == f"{console}/topics"
+
+
 def test_pages_work_without_scripts(browser: Browser, console: str) -> None:
     """Without scripts, links, search and plots work."""
     context = browser.new_context(java_script_enabled=False)
