@@ -7,6 +7,7 @@ the Arrow library last. This module must not depend on topics or offsets; limits
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NoReturn
@@ -55,6 +56,7 @@ KEYED_EXTENSIONS: Final = frozenset({ExtensionType.IDEMPOTENCY_KEY, ExtensionTyp
 
 CODEC_NAMES: Final[Mapping[Codec, Literal["lz4", "zstd"]]] = {Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
 _CODECS: Final = tuple(int(codec) for codec in Codec)
+_TIMESTAMP: Final = struct.Struct("<q")
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -66,9 +68,12 @@ class Body(msgspec.Struct, frozen=True):
 
     def timestamp_range(self) -> tuple[int, int]:
         """Return the smallest and the largest timestamp of a body that has records and no null timestamps."""
-        rows = self.metadata.rows
-        times = np.frombuffer(self.message, np.int64, rows, self.metadata.timestamps_start)
-        return (int(times.min()), int(times.max())) if rows > 1 else (int(times[0]), int(times[0]))
+        rows, start = self.metadata.rows, self.metadata.timestamps_start
+        if rows == 1:
+            (time,) = _TIMESTAMP.unpack_from(self.message, start)
+            return time, time
+        times = np.frombuffer(self.message, np.int64, rows, start)
+        return int(times.min()), int(times.max())
 
 
 def read_body(batch: memoryview, header: BatchHeader) -> Body:

@@ -394,14 +394,17 @@ class BodyReader:
         if bytes_max:
             self._budget.admit(announced_bytes or 0, self.client)
         limits = self._budget.limits
-        now = asyncio.get_running_loop().time
-        end = now() + limits.body_seconds_max
-        slow = self._counted and asyncio.get_running_loop().call_later(SLOW_BODY_SECONDS, self._stand_aside)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limits.body_seconds_max
+        slow: asyncio.TimerHandle | None = None
         try:
-            async with asyncio.timeout_at(min(end, now() + limits.body_idle_seconds_max)) as pace:
+            # Nearly all bodies are complete before they count as slow, so one timer is enough for them.
+            async with asyncio.timeout(None) as pace:
+                seconds = min(SLOW_BODY_SECONDS, limits.body_idle_seconds_max, limits.body_seconds_max)
+                slow = loop.call_later(seconds, self._set_limits, pace, end)
                 self._begin_wait(pace)
                 body = await self._read_chunks(
-                    announced_bytes if ends_at_length else None, bytes_max, pace, end
+                    announced_bytes, bytes_max, pace, end, ends_at_length=ends_at_length
                 )
         except TimeoutError as error:
             self._refuse_ended()
@@ -414,7 +417,7 @@ class BodyReader:
             ) from error
         finally:
             self._end_wait()
-            if slow:
+            if slow is not None:
                 slow.cancel()
         self._go_on()
         return body
@@ -486,6 +489,13 @@ class BodyReader:
         self.held_bytes = 0
         self.end_call()
 
+    def _set_limits(self, pace: asyncio.Timeout, end: float) -> None:
+        """Set the time limits of a slow body, and stop counting the call while its body arrives."""
+        self._stand_aside()
+        if self._wait is pace and not pace.expired():
+            idle_end = asyncio.get_running_loop().time() + self._budget.limits.body_idle_seconds_max
+            pace.reschedule(min(end, idle_end))
+
     def _stand_aside(self) -> None:
         """Stop counting the call while its body arrives; otherwise slow bodies would block all other calls.
 
@@ -538,27 +548,43 @@ class BodyReader:
             raise refusals.shutting_down()
 
     async def _read_chunks(
-        self, ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
+        self,
+        announced_bytes: int | None,
+        bytes_max: int,
+        pace: asyncio.Timeout,
+        end: float,
+        *,
+        ends_at_length: bool,
     ) -> bytes:
         chunks: list[bytes] = []
         try:
-            await self._read_into(chunks, ends_at, bytes_max, pace, end)
+            await self._read_into(
+                chunks, announced_bytes, bytes_max, pace, end, ends_at_length=ends_at_length
+            )
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
             # The traceback of a refusal keeps this frame alive while the rest of the body is drained.
             chunks.clear()
 
     async def _read_into(
-        self, chunks: list[bytes], ends_at: int | None, bytes_max: int, pace: asyncio.Timeout, end: float
+        self,
+        chunks: list[bytes],
+        announced_bytes: int | None,
+        bytes_max: int,
+        pace: asyncio.Timeout,
+        end: float,
+        *,
+        ends_at_length: bool,
     ) -> None:
         size = 0
         loop = asyncio.get_running_loop()
         idle_seconds_max = self._budget.limits.body_idle_seconds_max
         while not self.complete:
             self._refuse_at_stop()
-            if chunks:
+            if chunks and size != announced_bytes:
                 self._stand_aside()
-                pace.reschedule(min(end, loop.time() + idle_seconds_max))
+                if pace.when() is not None:
+                    pace.reschedule(min(end, loop.time() + idle_seconds_max))
             chunk = await self._next_chunk()
             if not chunk:
                 continue
@@ -568,7 +594,7 @@ class BodyReader:
             self._refuse_ended()
             self._hold(len(chunk))
             chunks.append(chunk)
-            if size == ends_at:
+            if ends_at_length and size == announced_bytes:
                 # The end of the body is a separate message. Waiting for the end message would add a tenth to the time
                 # of a small call. Over HTTP/2 the wait is necessary: a stream that is answered before the client has
                 # ended it is reset, and many clients treat the reset as a failure. After a thousand late end messages,

@@ -95,6 +95,10 @@ class ProduceRouting:
                 items[place] = ProduceItem(found.replica, routed.batch, keyed)
             else:
                 elsewhere.setdefault(found.broker, {})[place] = routed
+        if len(items) == len(batches):
+            return await self._broker.producing.produce(
+                list(items.values()), acks=acks, timeout_seconds=timeout_seconds
+            )
         if not elsewhere:
             outcomes.update(await self._store_here(items, acks, timeout_seconds))
         else:
