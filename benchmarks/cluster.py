@@ -149,6 +149,7 @@ def alone(
 PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
     "throughput": throughput,
     "failover": alone(failover.leader_kills),
+    "cut": alone(failover.leader_stops),
     "moves": alone(failover.planned_moves),
     "rolling": alone(failover.rolling_restart),
     "partitions": alone(failover.many_partitions),

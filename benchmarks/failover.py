@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from math import inf
 from statistics import median
 from typing import TypeAlias
 
@@ -24,6 +25,12 @@ from fairlead_api.configuration import ConfigInput
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
 """Function that checks once whether a condition is met."""
 
+EndOfBroker: TypeAlias = Callable[[FairleadCluster, int], float]
+"""Function that ends a broker of a cluster, and returns the monotonic time of the end."""
+
+KILL_P50_SECONDS_MAX = 0.6
+KILL_P99_SECONDS_MAX = 1.5
+CUT_P50_SECONDS_MAX = 3.5
 PACE_SECONDS = 0.005
 CALM_SECONDS = 1.0
 SETTLE_SECONDS_MAX = 60.0
@@ -140,33 +147,56 @@ async def producing(cluster: FairleadCluster, topic: str) -> AsyncIterator[Paced
 
 def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
     """Kill the leader repeatedly; measure the time until a record that was sent after the kill is acknowledged."""
-    return asyncio.run(_leader_kills(cluster, options.runs))
+    targets = {"p50_seconds_target": KILL_P50_SECONDS_MAX, "p99_seconds_target": KILL_P99_SECONDS_MAX}
+    return asyncio.run(_outages(cluster, FairleadCluster.kill_broker, options.runs, targets))
 
 
-async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object]:
+def leader_stops(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
+    """Measure like `leader_kills` with leaders whose process is paused, so that they are as silent as a cut machine."""
+    targets = {"p50_seconds_target": CUT_P50_SECONDS_MAX}
+    return asyncio.run(_outages(cluster, FairleadCluster.pause_broker, options.runs, targets))
+
+
+async def _outages(
+    cluster: FairleadCluster, end: EndOfBroker, runs: int, targets: Mapping[str, float]
+) -> dict[str, object]:
     await new_topic(cluster, "failover", 1, {"min.insync.replicas": 2})
     outages, errors = [], 0
     for _ in range(runs):
-        outage, failed = await leader_kill(cluster, "failover")
+        outage, failed = await leader_kill(cluster, "failover", end)
         outages.append(outage)
         errors += failed
-    return {"lease_seconds": cluster.lease_seconds, "outage": percentiles(outages), "errors": errors}
+    measured = percentiles(outages)
+    reached = all(
+        measured[f"{what}_ms"] <= targets.get(f"{what}_seconds_target", inf) * 1000 for what in ("p50", "p99")
+    )
+    return {
+        "lease_seconds": cluster.lease_seconds,
+        "outages_seconds": [round(each, 3) for each in outages],
+        "outage": measured,
+        "errors": errors,
+        **targets,
+        "reached": reached,
+    }
 
 
-async def leader_kill(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
-    """Kill the leader of a topic with one partition, and start its broker again.
+async def leader_kill(
+    cluster: FairleadCluster, topic: str, end: EndOfBroker = FairleadCluster.kill_broker
+) -> tuple[float, int]:
+    """End the leader of a topic with one partition, and start its broker again.
 
-    Returns the seconds until a record that was sent after the kill is acknowledged, and the number of failed sends.
+    Returns the seconds until a record that was sent after the end is acknowledged, and the number of failed sends.
     """
     async with Admin(cluster.bootstrap) as admin:
         async with producing(cluster, topic) as paced:
             await asyncio.sleep(CALM_SECONDS)
             leader = (await partition_of(admin, topic)).leader
             assert leader is not None, "the cluster was in sync"
-            killed_at = await asyncio.to_thread(cluster.kill_broker, leader)
+            killed_at = await asyncio.to_thread(end, cluster, leader)
             before = len(paced.sent_at)
             await until(_acknowledged_since(paced, before, killed_at), "a new acknowledgement")
             outage = min(at for at in paced.acknowledged_at if at > killed_at + 0.05) - killed_at
+        await asyncio.to_thread(cluster.kill_broker, leader)
         await asyncio.to_thread(cluster.start_broker, leader)
     await settled(cluster)
     return outage, len(paced.errors)

@@ -166,6 +166,12 @@ class FairleadCluster(ClusterProcesses):
         process.wait()
         return at
 
+    def pause_broker(self, broker: int) -> float:
+        """Pause a broker with SIGSTOP; return the monotonic time. `kill_broker` ends the paused process."""
+        at = time.monotonic()
+        self.processes[f"broker-{broker}"].send_signal(signal.SIGSTOP)
+        return at
+
     def terminate_broker(self, broker: int) -> None:
         """Stop a broker gracefully, and wait until its process has ended."""
         process = self.processes[f"broker-{broker}"]

@@ -35,9 +35,12 @@ async def test_each_line_is_a_record(api) -> None:
     )
 
     assert await values(api) == ["a", "b", "c"]
-    assert [(each["first_line"], each["last_line"], each["status"]) for each in told] == [(1, 4, 200)]
-    [result] = told[0]["results"]
-    assert (result["partition"], result["base_offset"], result["last_offset"]) == (0, 0, 2)
+    # On a busy machine, the end of the body arrives after the first lines are stored, so there may be two groups.
+    assert (told[0]["first_line"], told[-1]["last_line"]) == (1, 4)
+    assert {each["status"] for each in told} == {200}
+    results = [result for each in told for result in each["results"]]
+    assert {result["partition"] for result in results} == {0}
+    assert (results[0]["base_offset"], results[-1]["last_offset"]) == (0, 2)
     assert total == {"status": 200, "records": 3, "stored": 3, "refused": 0}
 
 
