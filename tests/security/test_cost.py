@@ -30,7 +30,7 @@ from fairlead_broker.server.http.access_gate import AccessGate
 TOKENS: Final = [TokenText(f"{number:012}", "b" * 43) for number in range(4)]
 ACLS: Final = 1000
 MICROSECONDS_MAX: Final = 10.0
-CHANGE_MICROSECONDS_MAX: Final = 20_000.0
+CHANGE_MICROSECONDS_MAX: Final = 40_000.0
 CALLS: Final = 20_000
 BESIDE: Final = 4_000
 """Number of runs of `reference` that are timed after each change, for the ratio of the two times."""
@@ -160,7 +160,7 @@ def test_a_known_caller_costs_ten_microseconds_at_most() -> None:
 
 @pytest.mark.serial
 def test_a_change_among_many_acls_is_applied_soon() -> None:
-    """With 10,000 ACLs, the first request after a change takes at most 20 ms of processor time.
+    """With 10,000 ACLs, the first request after a change takes at most 40 ms of processor time.
 
     The time is compared with a reference that is measured next to each change, because other programs slow down this
     machine for a while.

@@ -246,7 +246,9 @@ def clean(
     """
 
     async def work() -> PartitionCleaning:
-        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+        # A broker that does not answer for a while must not end the wait.
+        admin = Admin(bootstrap) if wait else Admin(bootstrap, retry_timeout=RETRY_TIMEOUT)
+        async with admin:
             found = await admin.clean_partition(name, number)
             while wait and any(each.requested_offset is not None for each in found.replicas):
                 await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event announces the end of a round
