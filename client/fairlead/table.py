@@ -206,7 +206,7 @@ class Table:
     def _store(self, batch: ConsumerBatch) -> None:
         """Store the keys and values of a batch; keys with a null value, and the null key, are removed at once."""
         # Merging a small dictionary into the large one is faster than storing one pair after another:
-        # the keys are hashed while they are in the cache of the processor, and the large one is filled in a short loop.
+        # the keys are hashed while they are in the CPU cache, and the large one is filled in a short loop.
         newest = cast("dict[bytes, bytes]", dict(zip(batch.keys, batch.values, strict=True)))
         columns = batch.to_arrow()
         if columns.column("key").null_count:

@@ -81,7 +81,7 @@ class Term(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """A put of a leader whose outcome is open, or that the store has refused."""
+    """A leader's put whose outcome is not yet known, or that the store has refused."""
 
     record: Record
     is_refused: bool

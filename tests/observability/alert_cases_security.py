@@ -8,7 +8,7 @@ from alert_series import BROKER, WHERE, of_broker, pair
 
 
 def certificate(end: str, begin: str = "0+0x60") -> dict[str, str]:
-    """Return the times of the certificate of the data listener."""
+    """Return the series with the start and the expiry of the data listener's certificate."""
     return {
         of_broker("fairlead_tls_certificate_expiry_timestamp_seconds", listener="data"): end,
         of_broker("fairlead_tls_certificate_start_timestamp_seconds", listener="data"): begin,

@@ -299,7 +299,7 @@ class Posting:
             head = await self._reader.readexactly(9)
             await self._reader.readexactly(int.from_bytes(head[:3]))
             kind = head[3]
-        # The stream's window counts only after the broker's SETTINGS are acknowledged.
+        # The stream's window takes effect only after the client has acknowledged the broker's SETTINGS.
         self._writer.write(frame(SETTINGS, ACK, 0) + frame(HEADERS, END_HEADERS, 1, block))
         await self._writer.drain()
 

@@ -27,7 +27,7 @@ def from_sdist(programs: Path, wheel: Path, sdist: Path) -> str:
 
 
 def extra_later(programs: Path, wheel: Path, sdist: Path) -> str:
-    """Install the wheel alone, and later run the command from the message of a missing extra."""
+    """Install the wheel alone, then run the command that the error about the missing extra suggests."""
     del sdist
     install(programs, wheel)
     told = run(programs / "fairlead", "broker", "start", cwd=programs.parent).stderr

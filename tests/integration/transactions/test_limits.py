@@ -42,7 +42,7 @@ async def answers(calls: list[Awaitable[Answer]]) -> list[Answer]:
 
 @pytest.mark.slow
 async def test_a_transaction_has_a_thousand_partitions_at_most(url: str) -> None:
-    """A transaction over 1,000 partitions is committed as a whole, and one over 1,001 partitions is refused."""
+    """A transaction that spans 1,000 partitions is committed as a whole, and one over 1,001 partitions is refused."""
     async with Calls(url) as api:
         await api.create("wide", PARTITIONS_MAX + 1)
         begun = (await api.post(BEGIN, {})).json["transaction"]
