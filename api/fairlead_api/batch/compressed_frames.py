@@ -15,8 +15,8 @@ from fairlead_api.batch.header import Buffer, Codec
 from fairlead_api.problems import ProblemError
 
 ZSTD_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Window size that RFC 8878 recommends every decoder to support; with a larger window, readers would allocate more
-memory than the body needs."""
+"""Window size that every decoder should support according to RFC 8878; with a larger window, readers would allocate
+more memory than the body needs."""
 
 _U32: Final = struct.Struct("<I")
 _LZ4_MAGIC: Final = 0x184D2204

@@ -363,8 +363,8 @@ class LogDirectory:
         """Close all partitions and release the lock.
 
         If `clean` is set, the call first syncs all unsynced bytes, writes the checkpoint, and then writes the marker of
-        a clean stop. Without the marker of a clean stop, the next start runs the recovery. Raises the first failure
-        after everything is closed.
+        a clean stop. Without the marker of a clean stop, the next start runs the recovery. Raises OSError if a log
+        cannot be synced or closed; no marker is written in that case.
         """
         try:
             if clean:

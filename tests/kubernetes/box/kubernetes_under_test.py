@@ -249,7 +249,7 @@ def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes
 
 
 def _hold(box: Box, stack: ExitStack) -> bool:
-    """Acquire the shared locks of the users until the stack is closed; return False when the box is ending."""
+    """Acquire shared locks on the users files, held until the stack is closed; return False if the box is ending."""
     for file in USERS_FILES:
         users = stack.enter_context((box.state / file).open("a"))
         try:

@@ -450,7 +450,7 @@ def run(seed: int, *, traced: bool = False, keep: Path | None = None) -> Verdict
     folder = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
     verdict = Verdict(seed)
     trace = verdict.trace if traced else None
-    # Garbage collection depends on earlier runs, and closing a dropped generator takes up a task of the loop.
+    # The time of a garbage collection depends on earlier runs, and closing an abandoned generator schedules a task.
     gc.collect()
     gc.disable()
     try:

@@ -149,7 +149,7 @@ def test_a_held_batch_of_an_ended_epoch_is_fenced(shell: Shell) -> None:
 
 
 def test_an_epoch_is_transactional_or_not(shell: Shell) -> None:
-    """Batches of one epoch that differ in the transactional bit are refused, whether ordered or appended."""
+    """A batch whose transactional bit differs from that of the earlier batches of its epoch is refused."""
     shell.store(0, **EPOCH)
     shell.store(0, producer_id=8)
     plain, transactional = shell.send(1, epoch=4), shell.send(1, producer_id=8, transactional=True)

@@ -228,7 +228,7 @@ class Replicas:
     ) -> None:
         """Cut the log of a mirror that this broker leads, and lead it again in the epoch of `raise_epoch` (rule L13).
 
-        Followers compare their logs with a leader when its epoch begins, so no epoch has both the long and the cut log.
+        Followers compare their logs with a leader only when its epoch begins, so the cut log needs a new epoch.
         `keeps_tail`: whether the records that are cut are first written to a file. Raises `LogError`, after which the
         replica leads again with its previous log.
         """

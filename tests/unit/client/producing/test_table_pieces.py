@@ -26,7 +26,7 @@ def test_rows_go_where_their_key_belongs_in_the_order_of_the_table() -> None:
 
 
 def test_rows_without_a_key_are_left_to_the_producer() -> None:
-    """Rows without a key are separate pieces, in order."""
+    """Rows without a key go into pieces of their own, apart from the rows with a key, in order."""
     table = pa.table({"key": pa.array([None, b"a", None], pa.binary()), "value": [b"0", b"1", b"2"]})
     found = {
         partition: piece.column("value").to_pylist() for partition, piece in pieces(table, 2, 1 << 20, 5)
