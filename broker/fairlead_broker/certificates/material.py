@@ -8,6 +8,7 @@ module and the proofs of brokers use the package `cryptography`. The module must
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -163,7 +164,25 @@ def _certificates(file: Path) -> list[x509.Certificate]:
         raise MaterialRefused(
             file, f"holds no readable certificates ({error})", "certificates in PEM, the broker's own first"
         ) from error
+    _check_by_openssl(file, found)
     return found
+
+
+def _check_by_openssl(file: Path, certificates: Iterable[x509.Certificate]) -> None:
+    """Check that OpenSSL reads each certificate: it refuses some names that `cryptography` and rustls accept.
+
+    The ops listener, the Kafka listener and the clients' checks of their files use OpenSSL.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for each in certificates:
+        try:
+            context.load_verify_locations(cadata=each.public_bytes(Encoding.DER))
+        except ssl.SSLError as error:
+            raise MaterialRefused(
+                file,
+                f"OpenSSL cannot read certificate {_name(each)}",
+                "certificates that TLS libraries can read",
+            ) from error
 
 
 def _check_validity(file: Path, leaf: x509.Certificate, now_us: int) -> None:

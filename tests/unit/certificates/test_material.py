@@ -117,6 +117,20 @@ def test_an_unreadable_file_is_refused_by_name(name: str, content: bytes | None,
     assert refused.value.file == tmp_path / name
 
 
+def test_an_authority_that_only_one_tls_library_reads_is_refused(tmp_path: Path) -> None:
+    """An authority whose name has a type that OpenSSL does not allow in names is refused, also as one of several."""
+    folder = GOOD.write(tmp_path, AUTHORITY)
+    content = AUTHORITY.certificate.public_bytes(Encoding.DER)
+    name = b"\x0c\x0eTest authority"
+    assert content.count(name) == 2
+    octets = content.replace(name, b"\x04" + name[1:])
+    with (folder / "ca.crt").open("a") as bundle:
+        bundle.write(ssl.DER_cert_to_PEM_cert(octets))
+
+    with raises(MaterialRefused, file=folder / "ca.crt"):
+        read(folder)
+
+
 def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
     """A key with a password is refused, because the broker cannot ask for the password."""
     GOOD.write(tmp_path, AUTHORITY)
