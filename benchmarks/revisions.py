@@ -1,4 +1,4 @@
-"""`make bench-revision`: runs the workloads of `make bench`, without Kafka, on this checkout and on an earlier revision.
+"""`make bench-revision`: runs the workloads of `make bench`, without Kafka, on this checkout and an earlier revision.
 
 Each revision runs its own broker and its own workload, with the same installed packages; the default is the last
 revision without transactions. While one broker is measured, the other broker is stopped (SIGSTOP). Each row has a ratio

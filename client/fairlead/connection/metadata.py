@@ -106,7 +106,7 @@ class MetadataCache:
         return self._moved.follow(topic, addresses)
 
     def go_back(self, topic: str) -> bool:
-        """Look a topic up in the client's own cluster from the next refresh on; return whether the topic was followed."""
+        """Look a topic up in the client's own cluster from the next refresh on; return whether it was followed."""
         return self._moved.go_back(topic)
 
     @property

@@ -281,7 +281,7 @@ class GroupMember:
                     self._under_way = False
                     self._apply_heartbeat(event, now, actions)
             case Released() | Taken():
-                # A report on an earlier order is out of date, because all partitions have been dropped since that order.
+                # A report on an earlier order is out of date, because all partitions have been dropped since.
                 if event.round == self._round and self._reconciling:
                     self._moved(event, now, actions)
             case HeartbeatWanted():
