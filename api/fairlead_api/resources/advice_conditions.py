@@ -123,6 +123,14 @@ WARNING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "ConsoleNotReady",
+            ("True",),
+            "The console of spec.console has had no ready pod for two minutes. The brokers are not affected.",
+            "Check the pod of the console with `kubectl describe`, and its log: it may lack resources, an image or a "
+            "Secret that spec.console names.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "ClientsOutsideCannotFollow",
             ("True",),
             "Brokers have no listener for external clients, because they run an older release or were started by an "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata
@@ -59,6 +59,8 @@ STUCK_REASONS: Final = frozenset(
 CREATE_FAILED: Final = "FailedCreate"
 """Reason in the Event on a StatefulSet whose pod or claim the API server refused."""
 MESSAGE_CHARACTERS_MAX: Final = 500
+CONSOLE_PATIENCE: Final = timedelta(minutes=2)
+"""Time for which the console may have no ready pod before a warning, enough for a start and for a moved pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +187,8 @@ class Observed:
     """Claims of brokers and of etcd."""
     services: tuple[Manifest, ...] = ()
     """Live Services as unparsed manifests, since several fields of a Service contain external addresses of brokers."""
+    console_fault: str = ""
+    """Reason why the console has had no ready pod for `CONSOLE_PATIENCE`; empty otherwise, and without a console."""
     brokers: BrokersAnswer | None = None
     """Answers of the brokers; None while no broker answers."""
     silence: str = ""
@@ -210,6 +214,16 @@ class Observed:
     def set_of(self, pool: str) -> ObservedSet | None:
         """Return the StatefulSet of a pool; None if the pool has no StatefulSet."""
         return next((each for each in self.sets if each.pool == pool), None)
+
+
+def observe_console(deployment: Object, now: datetime) -> str:
+    """Return the reason why the Deployment of the console has had no ready pod for `CONSOLE_PATIENCE`, or nothing."""
+    for each in (deployment.get("status") or {}).get("conditions") or []:
+        if each["type"] == "Available" and each["status"] != "True":
+            since = datetime.fromisoformat(each["lastTransitionTime"])
+            if now - since >= CONSOLE_PATIENCE:
+                return f"the console has no ready pod since {each['lastTransitionTime']}"
+    return ""
 
 
 def observe_pod(pod: Object) -> ObservedPod | None:

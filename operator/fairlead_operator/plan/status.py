@@ -395,6 +395,8 @@ def _warning(facts: Facts) -> Iterable[tuple[str, str]]:
             ("SingleBroker", "the cluster has one broker: no other broker takes over while it is away")
         )
     found.extend(_unreached(facts))
+    if facts.observed.console_fault:
+        found.append(("ConsoleNotReady", facts.observed.console_fault))
     asked = facts.cluster.spec.format_version
     if answer is not None and asked is not None and asked > answer.feature_level:
         found.append(

@@ -60,6 +60,7 @@ from fairlead_operator.plan.observed import (
     is_paused,
     newest_image,
     observe_claim,
+    observe_console,
     observe_pod,
     observe_refusals,
     observe_set,
@@ -104,6 +105,8 @@ class Objects:
     sets: list[Manifest]
     claims: list[Manifest]
     services: list[Manifest]
+    consoles: list[Manifest]
+    """The Deployment of the console, empty for a Cluster without a console."""
 
 
 class ClusterReconciler:
@@ -263,13 +266,12 @@ class ClusterReconciler:
 
     async def _objects(self, cluster: Cluster) -> Objects:
         selector = f"{CLUSTER_LABEL}={cluster.name}"
-        pods, sets, claims, services = await asyncio.gather(
-            *(
-                self._api.list(kind, cluster.namespace, selector)
-                for kind in (POD, STATEFUL_SET, CLAIM, SERVICE)
-            )
+        consoles = () if cluster.spec.console is None else (DEPLOYMENT,)
+        kinds = (POD, STATEFUL_SET, CLAIM, SERVICE, *consoles)
+        pods, sets, claims, services, *deployments = await asyncio.gather(
+            *(self._api.list(kind, cluster.namespace, selector) for kind in kinds)
         )
-        return Objects(pods, sets, claims, services)
+        return Objects(pods, sets, claims, services, deployments[0] if deployments else [])
 
     async def _refused_pods(self, cluster: Cluster, objects: Objects) -> dict[str, dict[int, str]]:
         """Return the messages from the API server about refused pods, keyed by StatefulSet and ordinal.
@@ -292,8 +294,10 @@ class ClusterReconciler:
         sets = [observe_set(each) for each in objects.sets]
         brokers = [each for each in objects.pods if _component(each) == BROKER_COMPONENT]
         members = [each for each in objects.pods if _component(each) == ETCD_COMPONENT]
+        now = self._clock.now()
         return Observed(
-            now=self._clock.now(),
+            now=now,
+            console_fault="; ".join(filter(None, (observe_console(each, now) for each in objects.consoles))),
             pods=tuple(pod for each in brokers if (pod := observe_pod(each)) is not None),
             sets=tuple(each for each in sets if each.pool),
             etcd_set=next((each for each in sets if not each.pool), None),

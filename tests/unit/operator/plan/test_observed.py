@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fairlead_operator.plan.observed import (
     ObservedSet,
     newest_image,
     observe_claim,
+    observe_console,
     observe_pod,
     observe_refusals,
     observe_set,
@@ -28,6 +30,25 @@ def pod_object(status: dict[str, Any] | None = None, **metadata: Any) -> dict[st
     """Return the pod of broker 3."""
     known = {"name": "main-a-3", "uid": "u", "labels": LABELS, "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {"metadata": {**known, **metadata}, **({"status": status} if status is not None else {})}
+
+
+@pytest.mark.parametrize(
+    ("status", "minutes", "is_faulty"),
+    [("False", 2, True), ("False", 1, False), ("True", 60, False), (None, 60, False)],
+)
+def test_a_console_is_faulty_after_two_minutes_without_a_pod(
+    status: str | None, minutes: int, *, is_faulty: bool
+) -> None:
+    """A Deployment without a ready pod is a fault after two minutes; a new Deployment has no conditions yet."""
+    since = (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [
+        {"type": "Progressing", "status": "False", "lastTransitionTime": since},
+        {"type": "Available", "status": status, "lastTransitionTime": since},
+    ]
+    fault = observe_console({} if status is None else {"status": {"conditions": conditions}}, NOW)
+
+    assert bool(fault) is is_faulty
+    assert not is_faulty or since in fault
 
 
 def test_a_new_pod_is_neither_ready_nor_stuck() -> None:

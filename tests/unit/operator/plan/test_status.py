@@ -51,7 +51,7 @@ def facts(before: ClusterStatus | None = None, *, now: datetime = NOW, **said: A
         "brokers": answer([0, 1, 2]),
         "etcd_set": ETCD_SET,
     }
-    seen = ("pods", "sets", "etcd_set", "brokers", "silence", "refused")
+    seen = ("pods", "sets", "etcd_set", "brokers", "silence", "refused", "console_fault")
     observed |= {name: said.pop(name) for name in seen if name in said}
     scale = said.pop("scale", ScalePlan(replicas={"a": 3}, staying=frozenset(staying)))
     known: dict[str, Any] = {
@@ -432,6 +432,7 @@ def test_storage_is_reported() -> None:
 def test_warnings_are_reported_one_by_one_or_together() -> None:
     """A single warning has its own reason, and several warnings have a common reason."""
     forbidden = after(facts(READY, forbidden={"a.b": "a.b is unknown"}))
+    unseen = after(facts(READY, console_fault="the console has no ready pod"))
     silent = after(facts(READY, brokers=None, silence="no broker answers"))
     several = after(
         facts(
@@ -443,6 +444,8 @@ def test_warnings_are_reported_one_by_one_or_together() -> None:
     )
 
     assert state_of(forbidden, ConditionName.WARNING) == ("True", "ForbiddenConfig")
+    assert state_of(unseen, ConditionName.WARNING) == ("True", "ConsoleNotReady")
+    assert state_of(unseen, ConditionName.READY)[0] == "True"
     assert state_of(silent, ConditionName.WARNING) == ("True", "BrokersUnreachable")
     assert state_of(several, ConditionName.WARNING) == ("True", "SeveralWarnings")
     parts = found(several, ConditionName.WARNING).message.split("; ")
