@@ -100,6 +100,13 @@ NullMarker = Annotated[
     str | None,
     typer.Option("--null-marker", help="Text of a key or value that is null; a null value deletes a key."),
 ]
+LoadedFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        help="Load .parquet, .arrow(s), .csv, .ndjson or .jsonl (the last three also .gz, .zip), not stdin.",
+    ),
+]
 KeyColumn = Annotated[
     str | None, typer.Option("--key-column", help="With --file: column or member that is the key.")
 ]
@@ -113,13 +120,7 @@ def produce(
     line_format: LineFormat = None,
     key_separator: KeySeparator = None,
     null_marker: NullMarker = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            help="Load .parquet, .arrow(s), .csv, .ndjson or .jsonl (the last three also .gz, .zip), not stdin.",
-        ),
-    ] = None,
+    file: LoadedFile = None,
     key_column: KeyColumn = None,
     acks: AcksOption = Acknowledgement.ALL,
     partition: Annotated[
