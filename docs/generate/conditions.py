@@ -10,9 +10,9 @@ from fairlead_api.resources.conditions import CONDITIONS
 TEXT = """# Conditions
 
 Conditions in the status of a [Cluster](cluster-resource.md), a [Topic](topic-resource.md), a
-[User](user-resource.md), a
-[Rebalance](rebalance-resource.md) and an [EtcdBackup](etcdbackup-resource.md), and the remedy for each reason. Start
-with the listing, which shows the reason for `Ready`; the message of each condition has the details:
+[User](user-resource.md), a [Rebalance](rebalance-resource.md), an [EtcdBackup](etcdbackup-resource.md) and a
+[Link](link-resource.md), and the remedy for each reason. Start with the listing, which shows the reason for `Ready`;
+the message of each condition has the details:
 
 ```bash
 kubectl get fairlead --all-namespaces

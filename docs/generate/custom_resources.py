@@ -16,6 +16,7 @@ FILES = {
     ResourceKind.REBALANCE: "rebalance-resource.md",
     ResourceKind.ETCD_BACKUP: "etcdbackup-resource.md",
     ResourceKind.USER: "user-resource.md",
+    ResourceKind.LINK: "link-resource.md",
 }
 ABOUT = {
     ResourceKind.CLUSTER: """A Fairlead cluster on Kubernetes: brokers in pools, the etcd that coordinates them, and the
@@ -30,6 +31,9 @@ the resource to match the topic. The operator does not change topics without a r
 """,
     ResourceKind.ETCD_BACKUP: """Snapshots of the managed etcd of a Cluster on a volume, by schedule or once.
 [Backing up etcd](../how-to/kubernetes-backup.md) describes its use and a restore.
+""",
+    ResourceKind.LINK: """Mirrors of topics of another cluster in a Cluster, and their promotion.
+[Links on Kubernetes](../how-to/kubernetes-links.md) describes its use.
 """,
     ResourceKind.USER: """A principal of a Cluster with its access rules and, without a service account, its token.
 [Security on Kubernetes](../how-to/security-on-kubernetes.md) describes its use.

@@ -24,6 +24,7 @@ FIELD_MANAGER: Final = "fairlead-operator"
 TOPIC_FINALIZER: Final = f"{GROUP}/topic"
 REBALANCE_FINALIZER: Final = f"{GROUP}/rebalance"
 USER_FINALIZER: Final = f"{GROUP}/user"
+LINK_FINALIZER: Final = f"{GROUP}/link"
 
 # ---------------------------------------------------------------------------------------------------- kinds
 
@@ -58,6 +59,7 @@ CLUSTER: Final = Kind(API_VERSION, "Cluster", "clusters")
 TOPIC: Final = Kind(API_VERSION, "Topic", "topics")
 REBALANCE: Final = Kind(API_VERSION, "Rebalance", "rebalances")
 USER: Final = Kind(API_VERSION, "User", "users")
+LINK: Final = Kind(API_VERSION, "Link", "links")
 ETCD_BACKUP: Final = Kind(API_VERSION, "EtcdBackup", "etcdbackups")
 CRON_JOB: Final = Kind("batch/v1", "CronJob", "cronjobs")
 JOB: Final = Kind("batch/v1", "Job", "jobs")
@@ -85,7 +87,12 @@ POD_MONITOR: Final = Kind("monitoring.coreos.com/v1", "PodMonitor", "podmonitors
 DEFINITION: Final = Kind("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
 
 FINALIZERS: Final[Mapping[Kind, str]] = MappingProxyType(
-    {TOPIC: TOPIC_FINALIZER, REBALANCE: REBALANCE_FINALIZER, USER: USER_FINALIZER}
+    {
+        TOPIC: TOPIC_FINALIZER,
+        REBALANCE: REBALANCE_FINALIZER,
+        USER: USER_FINALIZER,
+        LINK: LINK_FINALIZER,
+    }
 )
 """Kinds whose objects have a finalizer of the operator while they have state in a cluster, such as a topic."""
 
@@ -358,6 +365,11 @@ def brokers_policy_name(cluster: str) -> str:
 def metrics_user_name(cluster: str) -> str:
     """Return the name of the User whose token Prometheus uses to read metrics, which is also the name of its Secret."""
     return f"{cluster}-metrics"
+
+
+def link_credentials_name(cluster: str) -> str:
+    """Return the name of the Secret with the credentials of all links, which the brokers' pods mount."""
+    return f"{cluster}-link-credentials"
 
 
 def console_name(cluster: str) -> str:

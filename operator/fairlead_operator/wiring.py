@@ -32,6 +32,7 @@ from fairlead_operator.naming import (
     CLUSTER,
     ETCD_BACKUP,
     LEASE,
+    LINK,
     REBALANCE,
     SERVICE_ACCOUNT,
     TOPIC,
@@ -47,6 +48,7 @@ from fairlead_operator.reconcile.cluster import ClusterReconciler
 from fairlead_operator.reconcile.etcd import EtcdStep
 from fairlead_operator.reconcile.etcd_backup import EtcdBackupReconciler
 from fairlead_operator.reconcile.lasting_rights import LastingRights
+from fairlead_operator.reconcile.link import LinkReconciler
 from fairlead_operator.reconcile.loop import WorkLoop
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd, let_go_at_the_end
 from fairlead_operator.reconcile.rebalance import RebalanceReconciler
@@ -230,6 +232,7 @@ def make_reconcilers(parts: Parts, rights: LastingRights) -> Mapping[str, Reconc
         USER.kind: UserReconciler(parts.api, parts.cache, parts.brokers, clock, rights),
         REBALANCE.kind: rebalances,
         ETCD_BACKUP.kind: backups,
+        LINK.kind: LinkReconciler(parts.api, parts.cache, parts.brokers, clock, rights),
     }
 
 

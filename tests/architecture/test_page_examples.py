@@ -29,6 +29,8 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/kubernetes-clusters.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-external-access.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-install.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-links.md", "sh"): _CONTROL_PLANE,
+    ("how-to/kubernetes-links.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-rebalance.md", "sh"): _CONTROL_PLANE,
     ("how-to/kubernetes-rebalance.md", "yaml"): _CONTROL_PLANE,
     ("how-to/kubernetes-topics.md", "sh"): _CONTROL_PLANE,

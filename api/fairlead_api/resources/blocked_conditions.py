@@ -1,4 +1,4 @@
-"""Part of the catalogue of conditions: blocked changes of a Cluster, and the health of its etcd."""
+"""Part of the catalogue of conditions: blocked changes of a Cluster, the health of its etcd, and parts of a Link."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
+    LINK_ONLY,
     ConditionName,
     ConditionType,
     Polarity,
@@ -169,4 +170,59 @@ ETCD_HEALTHY: Final = ConditionType(
         ),
     ),
     CLUSTER_ONLY,
+)
+
+SOURCE_REACHABLE: Final = ConditionType(
+    ConditionName.SOURCE_REACHABLE,
+    Polarity.GOOD_WHEN_TRUE,
+    "Whether the source of the link answers, and accepts the credentials of the link.",
+    (
+        Reason("Reachable", ("True",), "The source answers.", "Nothing."),
+        Reason(
+            "Unreachable",
+            ("False",),
+            "The source does not answer, refuses the credentials, or is another cluster.",
+            "Read the message, and see the reason of the condition Ready.",
+        ),
+        Reason(
+            "NotAsked",
+            ("Unknown",),
+            "The link is paused or does not exist yet, or no broker of the Cluster answers.",
+            "Nothing for a paused link. Otherwise see the condition Ready.",
+        ),
+    ),
+    LINK_ONLY,
+)
+
+TOPICS_BLOCKED: Final = ConditionType(
+    ConditionName.TOPICS_BLOCKED,
+    Polarity.BAD_WHEN_TRUE,
+    "Topics of the source cannot be mirrored. Other topics are mirrored.",
+    (
+        Reason(
+            "TopicsBlocked",
+            ("True",),
+            "The name or the id of a topic is taken, the topic was deleted in the Cluster less than 14 days ago, or "
+            "the Cluster cannot create the mirror. Topics that come from the Cluster itself are not counted.",
+            "Read the topics and reasons in the message: exclude the topics, delete the local topics, or "
+            "adopt the topics with `fairlead link adopt`.",
+        ),
+    ),
+    LINK_ONLY,
+)
+
+PROMOTED: Final = ConditionType(
+    ConditionName.PROMOTED,
+    Polarity.NEUTRAL,
+    "Whether the mirrors that spec.promote names accept records. The condition is present while spec.promote is.",
+    (
+        Reason("AllPromoted", ("True",), "No mirror is left that spec.promote names.", "Nothing."),
+        Reason(
+            "Promoting",
+            ("False",),
+            "Mirrors are being promoted. A planned promotion waits for the source.",
+            "Wait. If the source does not return, set spec.promote.mode to Failover.",
+        ),
+    ),
+    LINK_ONLY,
 )

@@ -23,6 +23,9 @@ class ConditionName(StrEnum):
     CERTIFICATES_READY = "CertificatesReady"
     WARNING = "Warning"
     RECONCILIATION_PAUSED = "ReconciliationPaused"
+    SOURCE_REACHABLE = "SourceReachable"
+    TOPICS_BLOCKED = "TopicsBlocked"
+    PROMOTED = "Promoted"
 
 
 class ResourceKind(StrEnum):
@@ -33,6 +36,7 @@ class ResourceKind(StrEnum):
     REBALANCE = "Rebalance"
     ETCD_BACKUP = "EtcdBackup"
     USER = "User"
+    LINK = "Link"
 
 
 class Polarity(StrEnum):
@@ -76,9 +80,10 @@ TOPIC_ONLY: Final = (ResourceKind.TOPIC,)
 REBALANCE_ONLY: Final = (ResourceKind.REBALANCE,)
 MOVED: Final = (ResourceKind.TOPIC, ResourceKind.REBALANCE)
 """Kinds whose objects move partitions."""
-IN_A_CLUSTER: Final = (*MOVED, ResourceKind.USER, ResourceKind.ETCD_BACKUP)
+IN_A_CLUSTER: Final = (*MOVED, ResourceKind.USER, ResourceKind.ETCD_BACKUP, ResourceKind.LINK)
 """Kinds whose objects belong to a Cluster."""
-CALLING: Final = (*MOVED, ResourceKind.USER)
+CALLING: Final = (*MOVED, ResourceKind.USER, ResourceKind.LINK)
 """Kinds whose objects need an answer from the brokers."""
+LINK_ONLY: Final = (ResourceKind.LINK,)
 BACKUP_ONLY: Final = (ResourceKind.ETCD_BACKUP,)
 WITHOUT_BACKUPS: Final = (ResourceKind.CLUSTER, *MOVED, ResourceKind.USER)

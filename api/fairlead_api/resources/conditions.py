@@ -12,9 +12,12 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fairlead_api.resources.advice_conditions import INVALID_SPEC, RECONCILIATION_PAUSED, WARNING
 from fairlead_api.resources.blocked_conditions import (
     ETCD_HEALTHY,
+    PROMOTED,
     ROLL_BLOCKED,
     SCALE_DOWN_BLOCKED,
+    SOURCE_REACHABLE,
     STORAGE_BLOCKED,
+    TOPICS_BLOCKED,
 )
 from fairlead_api.resources.condition_definitions import (
     CLUSTER_ONLY,
@@ -161,6 +164,9 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
         STORAGE_BLOCKED,
         ETCD_HEALTHY,
         CERTIFICATES_READY,
+        SOURCE_REACHABLE,
+        TOPICS_BLOCKED,
+        PROMOTED,
         WARNING,
         RECONCILIATION_PAUSED,
     )

@@ -9,6 +9,7 @@ from fairlead_api.resources.condition_definitions import (
     CALLING,
     CLUSTER_ONLY,
     IN_A_CLUSTER,
+    LINK_ONLY,
     MOVED,
     REBALANCE_ONLY,
     TOPIC_ONLY,
@@ -41,7 +42,7 @@ READY: Final = ConditionType(
             ("True",),
             "The object is ready and matches its spec.",
             "Nothing.",
-            (ResourceKind.CLUSTER, ResourceKind.TOPIC, ResourceKind.USER),
+            (ResourceKind.CLUSTER, ResourceKind.TOPIC, ResourceKind.USER, ResourceKind.LINK),
         ),
         Reason(
             "InvalidSpec",
@@ -91,7 +92,7 @@ READY: Final = ConditionType(
             ("Unknown",),
             "The annotation fairlead.dev/paused pauses the Cluster and all objects that name it in clusterRef.",
             "Remove the annotation from the Cluster to resume reconciliation.",
-            MOVED,
+            (*MOVED, ResourceKind.LINK),
         ),
         Reason(
             "NotAllowed",
@@ -178,8 +179,8 @@ READY: Final = ConditionType(
         Reason(
             "Deleting",
             ("False",),
-            "The resource is being deleted, with its topic if deletionPolicy is Delete, and the moves of a Rebalance "
-            "are being cancelled; the brokers have not answered yet.",
+            "The resource is being deleted, with its topic if deletionPolicy is Delete, or its link, and the moves of "
+            "a Rebalance are being cancelled; the brokers have not answered yet.",
             "Nothing.",
             CALLING,
         ),
@@ -225,6 +226,65 @@ READY: Final = ConditionType(
             "The moves were cancelled by the annotation fairlead.dev/rebalance; finished moves are not undone.",
             "Delete the Rebalance, or set the annotation to `refresh` for another proposal.",
             REBALANCE_ONLY,
+        ),
+        Reason(
+            "OwnedByLink",
+            ("False",),
+            "The topic is a mirror of a Link, which alone changes the topic. The Topic changes nothing.",
+            "Nothing. The Topic takes over once the mirror is promoted.",
+            TOPIC_ONLY,
+        ),
+        Reason(
+            "SourceUnreachable",
+            ("False",),
+            "The source of the link does not answer, or refuses the link's credentials. Mirrors keep their records.",
+            "Read the message. Check spec.source, the Secret with the credentials, and the network policy of the "
+            "Cluster. Changed credentials reach the brokers within two minutes.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "SourceChanged",
+            ("False",),
+            "Another cluster answers at spec.source.bootstrap. Nothing is copied from it.",
+            "Correct the addresses, or create another Link.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "CredentialsMissing",
+            ("False",),
+            "A Secret that spec.source names does not exist, or lacks its keys. A new link waits for the Secret.",
+            "Create the Secret with the keys that the message names.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "LinkRefused",
+            ("False",),
+            "The cluster refuses the link, for example because of a configuration key, or because the source is the "
+            "Cluster itself.",
+            "Read the problem in the message; the reference has a page for its code.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "LinkConflict",
+            ("False",),
+            "The cluster has a link with this name and another prefix, which was not created by the Link.",
+            "Delete the other link, or create the Link with another name.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "MirrorsStopped",
+            ("False",),
+            "Partitions of mirrors copy nothing: a policy of the Link stops them, or the topic was deleted or is "
+            "damaged at the source.",
+            "Read the mirrors and reasons in the message; promote or delete these mirrors, or change the policy.",
+            LINK_ONLY,
+        ),
+        Reason(
+            "LinkInUse",
+            ("False",),
+            "The Link is being deleted, and topics of the Cluster are still mirrors of the link.",
+            "Promote the mirrors that the message names, with spec.promote or `fairlead link promote`, or delete them.",
+            LINK_ONLY,
         ),
         Reason(
             "Completed",

@@ -1,17 +1,18 @@
 {{/*
 Permissions of the operator on namespaced objects. They include neither creating pods, evicting pods nor running
-commands in pods. Secrets are read by name only: those that the operator creates, and those that a Cluster names.
+commands in pods. Secrets are read by name only: those that the operator creates, and those that a Cluster or a Link names.
 */}}
 {{- define "fairlead-operator.rules" -}}
 - apiGroups: [fairlead.dev]
-  resources: [clusters, topics, users, rebalances, etcdbackups]
+  resources: [clusters, topics, users, rebalances, etcdbackups, links]
   verbs: [get, list, watch, patch]
 # The User with whose token Prometheus reads metrics.
 - apiGroups: [fairlead.dev]
   resources: [users]
   verbs: [create, delete]
 - apiGroups: [fairlead.dev]
-  resources: [clusters/status, topics/status, users/status, rebalances/status, etcdbackups/status]
+  resources:
+    [clusters/status, topics/status, users/status, rebalances/status, etcdbackups/status, links/status]
   verbs: [patch]
 # Needed for owner references that block the owner's deletion: some Kubernetes clusters refuse them without this rule.
 - apiGroups: [fairlead.dev]

@@ -84,11 +84,18 @@ class BrokerCalls:
         self._clock = clock or SystemClock()
         self._open: dict[tuple[str, str], dict[tuple[str, ...], _Open]] = {}
 
-    async def admin(self, cluster: dict[str, Any]) -> Admin:
-        """Return the open client for the current broker addresses of a Cluster, which is given as its manifest."""
+    async def admin(self, cluster: dict[str, Any], *, request_timeout: str = CONNECT) -> Admin:
+        """Return the open client for the current broker addresses of a Cluster, which is given as its manifest.
+
+        `request_timeout`: time for the answer to one request, longer for calls in which brokers ask other clusters.
+        """
         secure = None if self._identity is None else await self._identity.access(cluster)
         return await self.admin_of(
-            cluster["metadata"]["namespace"], cluster["metadata"]["name"], brokers_of(cluster), secure
+            cluster["metadata"]["namespace"],
+            cluster["metadata"]["name"],
+            brokers_of(cluster),
+            secure,
+            request_timeout=request_timeout,
         )
 
     async def admin_of(
@@ -97,6 +104,8 @@ class BrokerCalls:
         cluster: str,
         brokers: Iterable[tuple[str, int]],
         secure: SecureAccess | None = None,
+        *,
+        request_timeout: str = CONNECT,
     ) -> Admin:
         """Return the open client of a cluster with the given brokers, each a pair of pool name and broker id.
 
@@ -108,14 +117,15 @@ class BrokerCalls:
             msg = f"cluster {namespace}/{cluster} has no brokers"
             raise BrokersUnavailable(msg)
         clients, now = self._open.setdefault((namespace, cluster), {}), self._clock.monotonic()
-        known = clients.get(addresses)
+        kind = (request_timeout, *addresses)
+        known = clients.get(kind)
         if known is None:
             certificate, key = (None, None) if secure is None else secure.certificate_files or (None, None)
             admin = Admin(
                 addresses,
                 client_cert_file=certificate,
                 client_key_file=key,
-                request_timeout=CONNECT,
+                request_timeout=request_timeout,
                 connect_timeout=CONNECT,
                 retry_timeout=RETRY,
                 ca_file=None if secure is None else secure.ca_file,
@@ -123,7 +133,7 @@ class BrokerCalls:
                 allow_insecure_token=secure is not None and secure.allow_insecure,
             )
             await admin.__aenter__()
-            known = clients[addresses] = _Open(admin, now)
+            known = clients[kind] = _Open(admin, now)
         known.used = now
         # A client for other addresses may still be in use by a pass that has not observed the change to the Cluster
         # yet.

@@ -272,6 +272,7 @@ def _live_topic(description: TopicDescription) -> LiveTopic:
         state=description.state,
         partitions=description.partitions,
         replication_factor=description.replication_factor,
+        link=None if description.mirror is None else description.mirror.link,
         config={
             key: entry
             for key, entry in description.config.items()

@@ -112,6 +112,11 @@ def plan_topic(wanted: WantedTopic, live: LiveTopics, desired_brokers: int) -> T
         return _plan_creation(wanted, live, desired_brokers)
     if topic.state == "creating":
         return TopicPlan(findings=(Finding("ClusterNotReady", f"topic {wanted.name} is being created"),))
+    if topic.link is not None:
+        message = (
+            f"topic {wanted.name} is a mirror of link {topic.link}; this Topic takes over once it is promoted"
+        )
+        return TopicPlan(findings=(Finding("OwnedByLink", message),))
     return _plan_alteration(wanted, topic, live)
 
 

@@ -93,6 +93,8 @@ class LiveTopic:
     config: Mapping[str, ConfigEntry] = field(default_factory=dict)
     placement: tuple[LivePartition, ...] = ()
     """Partitions with their replicas, except partitions that are being created; empty for a new topic."""
+    link: str | None = None
+    """Link that alone writes the topic; None for a topic that is not a mirror."""
 
     @property
     def replicas(self) -> int:

@@ -13,7 +13,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from fairlead_operator.naming import FINALIZERS, NAMESPACE, REBALANCE, TOPIC, USER, Kind, Manifest, ObjectRef
+from fairlead_operator.naming import (
+    FINALIZERS,
+    LINK,
+    NAMESPACE,
+    REBALANCE,
+    TOPIC,
+    USER,
+    Kind,
+    Manifest,
+    ObjectRef,
+)
 from fairlead_operator.plan.topic_admission import claimed_by
 from fairlead_operator.ports import ApiError, Conflict, Forbidden, KubernetesApi, ObjectCache
 from fairlead_operator.reconcile.finalizers import is_held, take_off
@@ -58,7 +68,7 @@ class NamespaceEnd:
             claimed = claimed_by(manifest)
             if all_topics or claimed is None or claimed.cluster_namespace == namespace:
                 await self._release(TOPIC, manifest)
-        for kind in (REBALANCE, USER):
+        for kind in (REBALANCE, USER, LINK):
             for manifest in self._cache.all(kind, namespace):
                 await self._release(kind, manifest)
         return True

@@ -59,8 +59,8 @@ WAIT_SECONDS_MAX: Final = 60.0
 """Limits of the pause before unresponsive brokers are called again. The pause equals the time since the brokers stopped
 answering.
 """
-BROKERS_SECONDS: Final = 15.0
-"""Interval between passes while a Topic waits for more brokers."""
+OTHERS_SECONDS: Final = 15.0
+"""Interval between passes while a Topic waits for more brokers, or for the promotion of a mirror."""
 NO_ANSWER: Final = "the cluster did not carry out the request: "
 QUIET: Final = frozenset({"ClusterNotFound", "ClusterNotReady"})
 """Reasons that are not reported by an Event: the Cluster has its own Events, and a namespace being deleted accepts
@@ -167,8 +167,8 @@ class TopicReconciler:
         reasons = {each.reason for each in findings}
         if "ClusterNotReady" in reasons:
             return _patience(topic, self._clock.now())
-        if "ReplicationFactorTooLarge" in reasons:
-            return BROKERS_SECONDS
+        if reasons & {"ReplicationFactorTooLarge", "OwnedByLink"}:
+            return OTHERS_SECONDS
         return MOVING_SECONDS if made.plan.progress is not None else None
 
     async def _work(self, topic: Topic, cluster: Manifest, made: _Pass) -> None:

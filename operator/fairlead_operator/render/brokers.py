@@ -47,7 +47,7 @@ from fairlead_operator.naming import (
     pool_set_name,
     service_account_name,
 )
-from fairlead_operator.render import security
+from fairlead_operator.render import links, security
 from fairlead_operator.render.addresses import (
     advertise_template,
     external_template,
@@ -239,6 +239,7 @@ def _identity(cluster: Cluster) -> list[Manifest]:
         _value("FAIRLEAD_PEER_LISTEN", f"{EVERY_ADDRESS}:{PEER_PORT}"),
         _value("FAIRLEAD_OPS_LISTEN", f"{EVERY_ADDRESS}:{OPS_PORT}"),
         _value("FAIRLEAD_SECURITY", "open"),
+        _value("FAIRLEAD_LINK_CREDENTIALS", links.FOLDER),
         _value("FAIRLEAD_EXTERNAL_LISTEN", f"{EVERY_ADDRESS}:{EXTERNAL_PORT}"),
         _value("FAIRLEAD_ADVERTISE", advertise_template(cluster)),
         *([] if external is None else [_value("FAIRLEAD_EXTERNAL_ADVERTISE", external)]),
@@ -309,6 +310,7 @@ def _etcd(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
 def _volumes(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     volumes: list[Manifest] = [
         {"name": CONFIG_VOLUME, "configMap": {"name": config_map_name(cluster.name)}},
+        links.credentials_volume(cluster),
     ]
     credentials = _etcd_secret(cluster, inputs)
     if credentials is not None:
@@ -330,6 +332,7 @@ def _mounts(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
     mounts: list[Manifest] = [
         {"name": DATA_VOLUME, "mountPath": DATA_PATH},
         {"name": CONFIG_VOLUME, "mountPath": CONFIG_FOLDER, "readOnly": True},
+        links.credentials_mount(),
     ]
     if _etcd_secret(cluster, inputs) is not None:
         mounts.append({"name": ETCD_SECRET_VOLUME, "mountPath": ETCD_SECRET_FOLDER, "readOnly": True})

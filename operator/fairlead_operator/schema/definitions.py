@@ -15,6 +15,7 @@ from pydantic import JsonValue  # noqa: TC002 - a top-level import shows the dep
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.condition_definitions import ConditionName, ResourceKind
 from fairlead_api.resources.etcd_backup import EtcdBackup
+from fairlead_api.resources.link import Link
 from fairlead_api.resources.ready_conditions import NOT_RECONCILED, NOT_RECONCILED_MESSAGE
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.resource import CATEGORY, GROUP, VERSION, Resource
@@ -238,4 +239,20 @@ USERS: Final = Definition(
         Column("Cluster", ".spec.clusterRef.name", priority=1),
     ),
 )
-DEFINITIONS: Final = (CLUSTERS, TOPICS, USERS, REBALANCES, ETCD_BACKUPS)
+LINKS: Final = Definition(
+    ResourceKind.LINK,
+    "links",
+    "fll",
+    Link,
+    (
+        _READY,
+        Column("Topics", ".status.topics.mirroring", "integer", "Number of mirrors"),
+        Column("Lag", ".status.lagRecords", "integer", "Records of the greatest lag"),
+        Column("Seconds", ".status.lagSeconds", "integer", "Seconds of the greatest lag"),
+        _REASON,
+        _AGE,
+        Column("Cluster", ".spec.clusterRef.name", priority=1),
+        Column("Source", ".status.sourceClusterId", description="Id of the source", priority=1),
+    ),
+)
+DEFINITIONS: Final = (CLUSTERS, TOPICS, USERS, REBALANCES, ETCD_BACKUPS, LINKS)

@@ -20,6 +20,7 @@ from fairlead_operator.naming import (
     HTTP_ROUTE,
     INGRESS,
     JOB,
+    LINK,
     MANAGED_BY_LABEL,
     NETWORK_POLICY,
     POD,
@@ -36,9 +37,9 @@ from fairlead_operator.naming import (
 )
 from fairlead_operator.ports import Key
 
-RESOURCES: Final = (CLUSTER, TOPIC, USER, REBALANCE, ETCD_BACKUP)
+RESOURCES: Final = (CLUSTER, TOPIC, USER, REBALANCE, ETCD_BACKUP, LINK)
 """Kinds that are reconciled; all objects of these kinds are watched."""
-DEPENDENTS: Final = (TOPIC, USER, REBALANCE, ETCD_BACKUP)
+DEPENDENTS: Final = (TOPIC, USER, REBALANCE, ETCD_BACKUP, LINK)
 """Kinds whose objects name a Cluster in `clusterRef`."""
 CHILDREN: Final = (
     SERVICE_ACCOUNT, CONFIG_MAP, SERVICE, STATEFUL_SET, DEPLOYMENT, POD, CLAIM, DISRUPTION_BUDGET, NETWORK_POLICY,

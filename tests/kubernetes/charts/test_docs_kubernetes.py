@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 HOW_TO = ROOT / "docs/how-to"
-INSTALL, CLUSTERS, TOPICS, REBALANCE, BACKUP, TROUBLE = (
+INSTALL, CLUSTERS, TOPICS, REBALANCE, BACKUP, TROUBLE, LINKS = (
     HOW_TO / f"kubernetes-{name}.md"
-    for name in ("install", "clusters", "topics", "rebalance", "backup", "troubleshooting")
+    for name in ("install", "clusters", "topics", "rebalance", "backup", "troubleshooting", "links")
 )
 
 EXTERNAL = HOW_TO / "kubernetes-external-access.md"
@@ -90,14 +90,25 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
     of_topics = run_page(TOPICS, kubernetes_alone, tmp_path / "topics")
     of_backups = run_page(BACKUP, kubernetes_alone, tmp_path / "backup")
     of_moves = run_page(REBALANCE, kubernetes_alone, tmp_path / "rebalance")
+    of_links = run_page(LINKS, kubernetes_alone, tmp_path / "links")
     topic = api.get("flt/orders", "fairlead")
     of_jobs = run_page(SPARK, kubernetes_alone, tmp_path / "spark")
     of_security = run_page(SECURITY, kubernetes_alone, tmp_path / "security")
     driver: Any = api.get("statefulset/flights", "fairlead")
     (container,) = driver["spec"]["template"]["spec"]["containers"]
 
-    counts = (of_clusters, of_listeners, looked, of_topics, of_moves, of_backups, of_jobs, of_security)
-    assert counts == (20, 8, 1, 8, 8, 6, 3, 5)
+    counts = (
+        of_clusters,
+        of_listeners,
+        looked,
+        of_topics,
+        of_moves,
+        of_backups,
+        of_links,
+        of_jobs,
+        of_security,
+    )
+    assert counts == (20, 8, 1, 8, 8, 6, 7, 3, 5)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

@@ -7,6 +7,7 @@ import yaml
 
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.etcd_backup import EtcdBackup
+from fairlead_api.resources.link import Link
 from fairlead_api.resources.rebalance import Rebalance
 from fairlead_api.resources.topic import Topic
 from fairlead_api.resources.user import User
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
 
 STRICT = {"fieldValidation": "Strict"}
-MODELS: dict[str, type[Cluster | Topic | User | Rebalance | EtcdBackup]] = {
-    each.__name__: each for each in (Cluster, Topic, User, Rebalance, EtcdBackup)
+MODELS: dict[str, type[Cluster | Topic | User | Rebalance | EtcdBackup | Link]] = {
+    each.__name__: each for each in (Cluster, Topic, User, Rebalance, EtcdBackup, Link)
 }
 PLURALS = {str(definition.kind): definition.plural for definition in DEFINITIONS}
 
@@ -309,6 +310,7 @@ LISTINGS = {
     "User checkout": ["checkout", "Unknown", "", "", "NotReconciled"],
     "Rebalance wider": ["wider", "False", "Rebalancing", "0/1", "Rebalancing"],
     "EtcdBackup nightly": ["nightly", "True", "2026-05-01T03:00:00Z", "1000", "Scheduled"],
+    "Link east": ["east", "True", "3", "12", "1", "Available"],
 }
 COLUMNS = {
     "Cluster": ["Name", "Ready", "Brokers", "Version", "Reason", "Age"],
@@ -316,6 +318,7 @@ COLUMNS = {
     "User": ["Name", "Ready", "Principal", "Expires", "Reason", "Age"],
     "Rebalance": ["Name", "Ready", "State", "Moved", "Reason", "Age"],
     "EtcdBackup": ["Name", "Ready", "Last", "Bytes", "Reason", "Age"],
+    "Link": ["Name", "Ready", "Topics", "Lag", "Seconds", "Reason", "Age"],
 }
 
 
@@ -347,6 +350,8 @@ def test_every_kind_is_in_the_category(api: KubeClient) -> None:
         "clusters/status": (None, None),
         "etcdbackups": (["flb"], ["fairlead"]),
         "etcdbackups/status": (None, None),
+        "links": (["fll"], ["fairlead"]),
+        "links/status": (None, None),
         "rebalances": (["flr"], ["fairlead"]),
         "rebalances/status": (None, None),
         "topics": (["flt"], ["fairlead"]),

@@ -22,6 +22,11 @@ SAMPLES: Final[dict[str, Manifest]] = {
     "User": {"clusterRef": {"name": "main"}},
     "Rebalance": {"clusterRef": {"name": "main"}},
     "EtcdBackup": {"clusterRef": {"name": "main"}, "claimName": "backups"},
+    "Link": {
+        "clusterRef": {"name": "main"},
+        "source": {"bootstrap": ["http://east.example:9520"]},
+        "topics": {"include": ["orders-*"]},
+    },
 }
 """Spec of each kind to which the merge patch of a case is applied."""
 

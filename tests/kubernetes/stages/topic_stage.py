@@ -41,6 +41,8 @@ class Brokers:
     admin: Admin
     port: int
     etcd: tuple[str, ...]
+    link_credentials: Path
+    """Folder with the credentials of links, which a kubelet would fill from a Secret."""
     processes: list[WarmProcess] = field(default_factory=list)
 
     @property
@@ -246,6 +248,8 @@ def running_stage(kubernetes: Kubernetes, folder: Path, namespaces: int) -> Iter
 def running_brokers(folder: Path) -> Iterator[Brokers]:
     """Start the brokers 1, 2 and 3 in separate racks, and wait until they serve."""
     data_port, peer_port, ops_port = _ports_everywhere(3)
+    link_credentials = folder / "link-credentials"
+    link_credentials.mkdir()
     with asyncio.Runner() as runner, ExitStack() as stack:
         etcd_context = etcd_cluster(folder / "etcd")
         etcd = runner.run(etcd_context.__aenter__())
@@ -258,6 +262,7 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
                 FAIRLEAD_RACK=rack,
                 FAIRLEAD_DATA=str(folder / f"broker-{number}"),
                 FAIRLEAD_ETCD=",".join(etcd.urls),
+                FAIRLEAD_LINK_CREDENTIALS=str(link_credentials),
                 FAIRLEAD_LISTEN=f"127.0.1.{number}:{data_port}",
                 FAIRLEAD_PEER_LISTEN=f"127.0.1.{number}:{peer_port}",
                 FAIRLEAD_OPS_LISTEN=f"127.0.1.{number}:{ops_port}",
@@ -271,7 +276,7 @@ def running_brokers(folder: Path) -> Iterator[Brokers]:
         admin = Admin([f"http://127.0.1.{number}:{data_port}" for number in (1, 2, 3)])
         runner.run(admin.__aenter__())
         stack.callback(lambda: runner.run(admin.__aexit__(None, None, None)))
-        yield Brokers(runner, admin, data_port, tuple(etcd.urls), processes)
+        yield Brokers(runner, admin, data_port, tuple(etcd.urls), link_credentials, processes)
 
 
 def _ports_everywhere(count: int) -> list[int]:

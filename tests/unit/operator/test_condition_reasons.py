@@ -14,6 +14,7 @@ WORDS = {
     ResourceKind.REBALANCE: "rebalanc",
     ResourceKind.ETCD_BACKUP: "etcd_backup",
     ResourceKind.USER: "user",
+    ResourceKind.LINK: "link",
 }
 """For each kind except Cluster, a part of the paths of its modules; all other modules belong to Cluster."""
 

@@ -56,6 +56,7 @@ BESIDE = {
     "operator/render/etcd.py": "another object: the StatefulSet of etcd",
     "operator/render/etcd_restore.py": "another part: the start of etcd from a snapshot",
     "operator/render/fingerprints.py": "value: the hash of a pod template",
+    "operator/render/links.py": "another part: credentials of links",
     "operator/render/merge.py": "value: a template of the user over the rendered one",
     "operator/render/metadata.py": "value: names and labels",
     "operator/render/policies.py": "another object: network policies and budgets",

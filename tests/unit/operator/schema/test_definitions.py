@@ -117,9 +117,16 @@ def test_names_are_those_of_the_documents() -> None:
     """The short names, category and subresource of each definition are part of the contract."""
     named: list[Any] = [each.manifest()["spec"] for each in DEFINITIONS]
 
-    assert [each["names"]["shortNames"] for each in named] == [["flc"], ["flt"], ["flu"], ["flr"], ["flb"]]
-    assert [each["names"]["categories"] for each in named] == [["fairlead"]] * 5
-    assert [list(each["versions"][0]["subresources"]) for each in named] == [["status"]] * 5
+    assert [each["names"]["shortNames"] for each in named] == [
+        ["flc"],
+        ["flt"],
+        ["flu"],
+        ["flr"],
+        ["flb"],
+        ["fll"],
+    ]
+    assert [each["names"]["categories"] for each in named] == [["fairlead"]] * 6
+    assert [list(each["versions"][0]["subresources"]) for each in named] == [["status"]] * 6
 
 
 def test_columns_are_described_and_the_last_one_is_wide() -> None:
