@@ -178,7 +178,7 @@ class KafkaPeer(PeerProcess):
     def start(
         cls, folder: Path, jars: Path, tls: Path | None = None, settings: Mapping[str, str] | None = None
     ) -> KafkaPeer:
-        """`tls`: folder with the file `kafka.pem` (key and certificate); adds a second listener with TLS.
+        """Start a node with its data under `folder`, and wait until its port is open.
 
         `tls`: folder with the file `kafka.pem` (key and certificate), for a second listener with TLS. `settings`:
         further properties of the node.

@@ -36,7 +36,7 @@ USAGE_EXIT = 2
 FAILED_EXIT = 1
 SERVING_THRESHOLDS: Final = gc.get_threshold()
 STARTING_THRESHOLDS: Final = (50_000, 20, 100)
-"""Thresholds of the garbage collection during a start. Nearly all objects that a start creates live until the process
+"""Garbage collection thresholds during a start. Nearly all objects that a start creates live until the process
 ends, so collections free nothing. With thousands of topics, the default thresholds would cost a fifth of the processor
 time of a start."""
 _ANY_PORT = "127.0.0.1:0"

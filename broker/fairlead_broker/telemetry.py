@@ -51,7 +51,7 @@ class Log(Protocol):
         ...
 
     def info(self, event: str, **facts: Any) -> Any:
-        """Log an event that an operator may want to know."""
+        """Log an event that an operator may want to know about."""
         ...
 
     def warning(self, event: str, **facts: Any) -> Any:

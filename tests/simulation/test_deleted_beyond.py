@@ -29,7 +29,7 @@ def test_nothing_is_missing_that_no_leader_has_deleted() -> None:
 
 
 def test_a_leader_sends_back_a_follower_that_deleted_an_unknown_epoch() -> None:
-    """A leader restarts a follower that deleted records of an epoch unknown to the leader."""
+    """A leader makes a follower restart its log if the follower deleted records of an epoch unknown to the leader."""
     assert run(704_166).violation is None
 
 

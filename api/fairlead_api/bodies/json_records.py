@@ -158,8 +158,7 @@ def parse_records(body: bytes | memoryview, encoding: Encoding = Encoding.UTF8) 
     """Return the records of a JSON produce body, an object with `records` or a plain array, as columns.
 
     Raises `malformed_request` and `unknown_option` with the path, and `invalid_record` with the index of a record that
-    has invalid base64. Raises `malformed_request` and `unknown_option` with the path, and `invalid_record` with the
-    number of a record that has invalid base64. This function allows a body without records; the caller decides whether
+    has invalid base64. This function allows a body without records; the caller decides whether
     to accept the body.
     """
     plain = _ARRAY.match(body) is not None

@@ -105,7 +105,7 @@ class WindowBuilder:
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the columns of several batches with equal schemas as one batch, or as an empty batch of `SCHEMA`."""
+    """Return the columns of batches with equal schemas as one batch; without batches, an empty batch of `SCHEMA`."""
     parts = list(batches)
     if len(parts) == 1:
         return parts[0]

@@ -37,7 +37,7 @@ class Throttling:
         self._quotas = quotas
 
     async def begin(self, call: KafkaCall, nbytes: int) -> CallerQuota | None:
-        """Charge a request once its caller may make it; `nbytes`: size of the request.
+        """Charge a request as soon as its caller's quota admits it; `nbytes`: size of the request.
 
         Returns None for a request without quotas. Raises CloseConnection if the request would have to wait too long.
         """

@@ -57,7 +57,7 @@ class Profile:
         return cls(bootstrap=str(document["bootstrap"]), **texts, one_address=one_address)
 
     def values(self) -> dict[str, str | bool]:
-        """Return the fields that are set, in their order."""
+        """Return the fields that are set, in declaration order."""
         return {name: value for name, value in asdict(self).items() if value not in (None, False)}
 
 

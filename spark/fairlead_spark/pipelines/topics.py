@@ -113,7 +113,7 @@ def ensure_topics(
                 admin.create_topic(name, partitions=partitions, config=config)
                 continue
             if partitions is not None and found < partitions:
-                message = f"topic {name} of {bootstrap} has {found} partitions, and {partitions} are needed"
+                message = f"topic {name} at {bootstrap} has {found} partitions, and {partitions} are needed"
                 raise PipelineOptionError(message)
 
 
@@ -121,5 +121,5 @@ def _partitions(admin: Admin, name: str, bootstrap: str) -> int:
     try:
         return admin.describe_topic(name).partitions
     except TopicNotFoundError as error:
-        message = f"topic {name} is not in the cluster of {bootstrap}. {error.next_step}"
+        message = f"topic {name} is not in the cluster at {bootstrap}. {error.next_step}"
         raise InputNotFound(message) from error

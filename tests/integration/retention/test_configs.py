@@ -1,4 +1,4 @@
-"""Configuration of topics, brokers and the cluster while the broker runs: values apply at once, with their source."""
+"""Changed configuration of topics, brokers and the cluster: changes apply at once, and values have their sources."""
 
 from __future__ import annotations
 

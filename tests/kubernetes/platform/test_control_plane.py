@@ -1,4 +1,7 @@
-"""The control plane of the tests is real: it validates, schedules, refuses, and records users."""
+"""The control plane of the tests is real: it validates objects, schedules pods, and refuses invalid requests.
+
+The audit log contains the user of each request.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TESTS = str(checkout.ROOT / "tests")
 
 
 def clean_variables() -> dict[str, str]:
-    """Return the variables of the caller of the tests, without variables that would mislead a program."""
+    """Return the environment of the test run, without variables that would make a program use the wrong packages."""
     kept = {
         name: value
         for name, value in os.environ.items()

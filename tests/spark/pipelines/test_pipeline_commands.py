@@ -143,7 +143,7 @@ def test_a_missing_input_is_reported_before_spark_starts(
 
     assert code == ExitCode.NOT_FOUND
     assert capsys.readouterr().err == (
-        f"error: topic {missing} is not in the cluster of {inputs_missing}. "
+        f"error: topic {missing} is not in the cluster at {inputs_missing}. "
         "Check the name, or create the topic.\n"
     )
 

@@ -60,7 +60,7 @@ def test_a_created_topic_is_ready_with_all_of_its_partitions(world: Any, kit: An
 
 
 def test_replicas_lie_on_different_brokers_and_in_their_directories(world: Any, kit: Any) -> None:
-    """Replicas are placed on distinct brokers from the planned position on, in their directories, and are in sync."""
+    """Replicas are placed on distinct brokers, starting at the planned position, each in its directory, in sync."""
     epochs = {1: world.metadata.brokers[1].create_revision}
     for broker in (2, 3):
         epochs[broker] = world.register(broker, kit.registration(f"d{broker}"))

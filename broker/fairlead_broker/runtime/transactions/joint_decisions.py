@@ -33,7 +33,7 @@ class JointDecision:
     def records(
         self, standings: Mapping[ProducerId, Standing], now_us: TimestampUs
     ) -> dict[ProducerId, Replacement]:
-        """Return each stored record with its record to write, except for transactions that are already committed.
+        """Return the replacement of each producer's stored record; transactions that are already committed have none.
 
         Raises the first refusal.
         """

@@ -83,10 +83,10 @@ def create(
     replication_factor: Factor = None,
     rate: Rate = None,
     on_truncation: Annotated[
-        OnTruncation, typer.Option("--on-truncation", help="If the source loses copied records.")
+        OnTruncation, typer.Option("--on-truncation", help="What to do if the source loses copied records.")
     ] = OnTruncation.FOLLOW,
     on_expiry: Annotated[
-        OnExpiry, typer.Option("--on-expiry", help="If records expire before they are copied.")
+        OnExpiry, typer.Option("--on-expiry", help="What to do if records expire before they are copied.")
     ] = OnExpiry.SKIP,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the source without creating the link.")
@@ -195,10 +195,12 @@ def alter(
         typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB, or none."),
     ] = None,
     on_truncation: Annotated[
-        OnTruncation | None, typer.Option("--on-truncation", help="If the source loses copied records.")
+        OnTruncation | None,
+        typer.Option("--on-truncation", help="What to do if the source loses copied records."),
     ] = None,
     on_expiry: Annotated[
-        OnExpiry | None, typer.Option("--on-expiry", help="If records expire before they are copied.")
+        OnExpiry | None,
+        typer.Option("--on-expiry", help="What to do if records expire before they are copied."),
     ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,

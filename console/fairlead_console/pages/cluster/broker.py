@@ -102,7 +102,7 @@ async def _broker_page(
     try:
         config = await access.admin.broker_config(broker)
     except BrokerNotFoundError:
-        # A broker that does not run has no settings, and can be removed.
+        # A broker that is not running has no settings to show, but can be removed.
         config = {}
     return await page(
         request,
