@@ -53,7 +53,7 @@ class AlreadyEnded(msgspec.Struct, Generic[R], frozen=True, gc=False):
 
 
 class Look(msgspec.Struct, frozen=True, gc=False):
-    """Read the producer's record in the coordination store: a batch of a later epoch waits for its transaction to end."""
+    """Read the producer's record in the coordination store: a batch waits for the end of an earlier transaction."""
 
     producer_id: ProducerId
 
