@@ -7,7 +7,7 @@ is valid inside and outside; programs that need the network of the box are start
 command, or by `kubernetes.run`. Every test uses a separate namespace (the fixture `namespace`) and waits for no
 deletion.
 
-`door` is a proxy of the API server that one test can make slow, failing or closed, for one program only.
+`door` is a proxy for the API server that one test can make slow, failing or closed, for one program only.
 
 `kubernetes_pods` has three real nodes in three zones (containerd, kubelet, services and DNS), instead of fake nodes,
 with the images of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
@@ -129,7 +129,7 @@ def stage(kubernetes_pods: KubernetesPods, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def door(kubernetes: Kubernetes) -> Iterator[Door]:
-    """Yield a proxy of the API server, only for the test's own clients, that the test can slow down, break or close."""
+    """Yield a proxy for the API server, for the test's own clients, that the test can slow down, break or close."""
     with kubernetes.door() as opened:
         yield opened
 

@@ -33,7 +33,7 @@ def fields_of(structure: Mapping[str, Any], version: int) -> list[Mapping[str, A
 
 
 Simple: TypeAlias = Callable[[str, str], st.SearchStrategy[Any]]
-"""Function that returns the values of a field without structures, from its name and type."""
+"""Function that returns the strategy for the values of a simple field, given the field's name and type."""
 
 
 def any_value(name: str, kind: str) -> st.SearchStrategy[Any]:

@@ -35,7 +35,7 @@ class Client:
         return int(head.split(b" ", 2)[1])
 
     async def slowest(self, requests: int) -> float:
-        """Return the 99th percentile of the seconds that some requests take."""
+        """Return the 99th percentile of the response times of `requests` requests, in seconds."""
         taken = []
         for _ in range(requests):
             begun = time.perf_counter()

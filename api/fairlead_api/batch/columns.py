@@ -210,7 +210,7 @@ def _lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def null_headers(count: int) -> pa.Array:
-    """Return null headers for `count` records; `pa.nulls` would add offsets of absent children."""
+    """Return null headers for `count` records; `pa.nulls` would also allocate offsets for headers that do not exist."""
     return pa.ListArray.from_buffers(HEADERS_TYPE, count, _nothing(count), count, 0, [_NO_HEADERS])
 
 

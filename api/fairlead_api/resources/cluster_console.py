@@ -61,6 +61,6 @@ people reach the console with kubectl port-forward."""
 with the pod."""
     resources: Resources | None = None
     """Processor and memory of the console; by default a request of 50m and 128Mi. \
-An empty value requests neither processor nor memory."""
+An empty value requests neither CPU nor memory."""
     template: PodTemplate | None = None
     """Additions to the pod that the operator creates."""

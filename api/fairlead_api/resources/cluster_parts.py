@@ -121,7 +121,7 @@ reserved for the pool. The first id cannot be changed."""
     """Volume of each broker."""
     resources: Resources | None = None
     """Processor and memory of each broker; by default a request of 250m and 512Mi. \
-An empty value requests neither processor nor memory."""
+An empty value requests neither CPU nor memory."""
     template: PodTemplate | None = None
     """Additions to the pods that the operator creates."""
 
@@ -153,7 +153,7 @@ join it. An etcd with data ignores the field, so a restore begins with the delet
     """Volume of each member, 2Gi by default."""
     resources: Resources | None = None
     """Processor and memory of each member; by default a request of 100m and 128Mi. \
-An empty value requests neither processor nor memory."""
+An empty value requests neither CPU nor memory."""
     template: PodTemplate | None = None
     """Additions to the pods that the operator creates."""
 

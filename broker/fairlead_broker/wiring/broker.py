@@ -1,4 +1,4 @@
-"""Opening of a broker without its listeners, and closing of its components in reverse order."""
+"""Opens a broker without its listeners, and closes its components in reverse order."""
 
 from __future__ import annotations
 

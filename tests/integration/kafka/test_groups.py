@@ -85,7 +85,7 @@ async def test_a_member_continues_after_the_commit_of_an_earlier_member(
 
 
 async def test_groups_are_listed_and_deleted(start: StartBroker) -> None:
-    """A group of Kafka's clients is listed for both kinds of clients, and is deleted once it has no members."""
+    """Both Kafka's and Fairlead's clients list a Kafka client's group, which can be deleted once it has no members."""
     running = await start()
     bootstrap = kafka_address(running)
     await asyncio.to_thread(produced, bootstrap, "orders", [{"value": b"v"}])

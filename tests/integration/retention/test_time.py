@@ -60,7 +60,7 @@ async def test_an_emptied_log_survives_a_restart(api, clock, lives) -> None:
 
 
 async def test_old_times_of_producers_expire_and_append_times_do_not(api, clock) -> None:
-    """With CreateTime, records with old timestamps expire at the first check; with LogAppendTime, after the append."""
+    """Records with old timestamps expire at the first check with CreateTime, and do not expire with LogAppendTime."""
     long_ago = clock.now_us() // 1000 - 30 * DAY_SECONDS * SECOND_MS
     for name, kind in (("created", "CreateTime"), ("appended", "LogAppendTime")):
         config = {

@@ -20,7 +20,7 @@ API_SERVER = "https://10.88.0.1:6443"
 
 
 class Door:
-    """A proxy of the API server for one test, whose clients need a token, such as a service account's.
+    """A proxy for the API server for one test, whose clients need a token, such as a service account's.
 
     The methods give the proxy orders that apply to later requests. A request is handled by the first order that matches
     it.

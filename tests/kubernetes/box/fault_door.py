@@ -1,4 +1,4 @@
-"""A door: a proxy of the API server that delays, refuses or fails requests, or is closed, on request.
+"""A door: a proxy for the API server that delays, refuses or fails requests, or closes, when a test requires it.
 
 The door is a process in the network of the box, one for each test that uses a door. `doors.py` starts the process and
 sends orders, one JSON object per line on standard input, each of which is answered. The process ends when its input

@@ -141,7 +141,7 @@ class Kubernetes:
     # ---- the control plane
 
     def door(self) -> AbstractContextManager[Door]:
-        """Open a door: a proxy of the API server that can be slow, failing or closed, for clients with tokens."""
+        """Open a door: a proxy for the API server that can be slow, failing or closed, for clients with tokens."""
         return open_door(self.enter, self.box.state)
 
     def restart_api_server(self, *, number: int = signal.SIGKILL) -> None:

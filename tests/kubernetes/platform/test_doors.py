@@ -1,4 +1,4 @@
-"""A door, which is a proxy of the API server, fails on request, and only for its own clients."""
+"""A door, which is a proxy for the API server, fails on request, and only for its own clients."""
 
 from __future__ import annotations
 

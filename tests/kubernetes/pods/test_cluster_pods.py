@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.mark.scenario
 @pytest.mark.timeout(600)
 def test_restarts_under_load_lose_nothing(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """Brokers restart once each, one at a time and the controller last, for a setting that is read at startup."""
+    """If a setting that is read at startup changes, each broker restarts once, one at a time, the controller last."""
     with pods_stage(kubernetes_pods, tmp_path) as stage:
         before, controller = stage.pods(), stage.controller()
         mark = kubernetes_pods.audit_mark()

@@ -193,7 +193,7 @@ class LeaderClock:
     def tick(self, share: int) -> None:
         """Pass the time to one share of the partitions.
 
-        When the lease becomes doubtful or is confirmed, the time is passed to all partitions.
+        When the lease becomes doubtful or is confirmed again, all partitions are notified that time has passed.
         """
         confirmed = self._lease_confirmed()
         changed, self._confirmed = confirmed is not self._confirmed, confirmed

@@ -146,7 +146,7 @@ def produce(
 
     Example: fairlead produce orders --key-separator : < orders.txt
 
-    Example: echo user-7:- | fairlead produce users --key-separator : --null-marker -
+    Example: fairlead produce users --key-separator : --null-marker - < users.txt
 
     Example: fairlead produce orders --transaction --file orders.parquet
     """

@@ -453,7 +453,7 @@ async def test_groups_are_administered(bootstrap: str, admin: Admin) -> None:
     assert await committed(admin) == 10
     await admin.reset_group_offsets("g", "latest", topics=[PLACE])
     assert await committed(admin) == 30
-    # A topic is named by a string, as for a consumer.
+    # A single topic can be given as a string, as with a consumer.
     await admin.reset_group_offsets("g", "earliest", "flights")
     assert (await admin.group_offsets("g", "flights"))[PLACE].offset == 0
     assert list(await admin.delete_group_offsets("g", "flights")) == [PLACE]

@@ -301,7 +301,7 @@ def _in_epoch(data: memoryview, epoch: int) -> memoryview:
 async def test_an_added_replica_is_copied_at_the_rate_until_it_is_in_sync(
     tmp_path: Path, tasks: Tasks
 ) -> None:
-    """A replica that a move adds copies at most the configured bytes per second; in-sync replicas have no limit."""
+    """A replica added by a move copies at most the configured bytes a second; in-sync replicas have no limit."""
     rate, leading = 1_000_000, await start_leading(tmp_path, tasks, isr=(LEADER,), min_isr=1)
     await leading.put(msgspec.structs.replace(await leading.stored(), adding=(SECOND,)))
     for _ in range(20):
