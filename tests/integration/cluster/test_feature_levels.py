@@ -1,4 +1,4 @@
-"""Feature levels of running brokers of two releases, and a broker that supports less than the level of its cluster."""
+"""Feature levels of running brokers of two releases, and a broker below the level of its cluster (proof V19)."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from captured_traffic import captured_traffic
 from cluster_words import BROKERS, condition_of
 from pods_stage import Load, PodsStage, keep_counts, pods_stage, serves
 from shown_secrets import secrets_of, shown_secrets
@@ -31,6 +32,14 @@ TRANSPORT_STEPS = ((BROKERS, PEERS, "https"), (BROKERS, ETCD_CALLS, "https"), (E
 LONG_SECONDS = 900.0
 FOLLOW_SECONDS = 2.0
 THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
+PREFACE = "PRI * HTTP/2.0"
+"""First bytes of every connection over HTTP/2 without TLS."""
+RECORD = "x" * 64
+"""Part of every record of a load."""
+OPS_PORT = 9522
+"""Port of metrics and probes, which has no TLS unless metrics need a token."""
+DATA_PORTS, PEER_PORTS, ETCD_PORTS = {9520, 9524}, {9521}, {2379, 2380, 2479, 2480}
+CAPTURE_SECONDS = 10.0
 CLOSED = {"mode": "Enforce", "tls": {"mode": "Required"}}
 
 
@@ -59,6 +68,23 @@ def wait_certified(stage: PodsStage) -> Manifest:
     )
 
 
+def create_user(stage: PodsStage, name: str, acls: list[Manifest], **spec: object) -> None:
+    """Create a User and wait until it is ready."""
+    user = {
+        "apiVersion": "fairlead.dev/v1alpha1",
+        "kind": "User",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "main"}, "acls": acls, **spec},
+    }
+    stage.kubernetes.api.apply(user, stage.namespace)
+    stage.kubernetes.api.wait(
+        f"users.fairlead.dev/{name}",
+        stage.namespace,
+        lambda each: each and condition_of(each, "Ready").get("status") == "True",
+        LONG_SECONDS,
+    )
+
+
 @dataclass
 class Access:
     """Files of a client with a User's Secret, which follow the Secret as a mounted copy does."""
@@ -68,25 +94,9 @@ class Access:
 
     def __post_init__(self) -> None:
         """Create the User and write the files."""
-        user = {
-            "apiVersion": "fairlead.dev/v1alpha1",
-            "kind": "User",
-            "metadata": {"name": "load"},
-            "spec": {
-                "clusterRef": {"name": "main"},
-                "acls": [
-                    {"operations": ["read", "write"], "topics": ["load*"]},
-                    {"operations": ["read"], "groups": ["*"]},
-                ],
-            },
-        }
-        api, namespace = self.stage.kubernetes.api, self.stage.namespace
-        api.apply(user, namespace)
-        api.wait(
-            "users.fairlead.dev/load",
-            namespace,
-            lambda each: each and condition_of(each, "Ready").get("status") == "True",
-            LONG_SECONDS,
+        reads_groups = {"operations": ["read"], "groups": ["*"]}
+        create_user(
+            self.stage, "load", [{"operations": ["read", "write"], "topics": ["load*"]}, reads_groups]
         )
         self.write()
 
@@ -99,6 +109,11 @@ class Access:
             new.write_bytes(base64.b64decode(found["data"][name]))
             new.chmod(0o600)
             new.replace(self.folder / name)
+
+    @property
+    def token(self) -> str:
+        """The token that clients read."""
+        return (self.folder / "token").read_text().strip()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -183,6 +198,27 @@ def is_refused(stage: PodsStage, url: str) -> bool:
     return done.returncode != 0
 
 
+def account_outcomes(stage: PodsStage, url: str, topic: str, folder: Path) -> list[int]:
+    """Return the exit codes of a command with tokens that the API server has signed for service accounts.
+
+    The accounts are one with a right, the same account with the audience of another cluster, and one without rights.
+    """
+    for account in ("reader", "stranger"):
+        manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}}
+        stage.kubernetes.api.apply(manifest, stage.namespace)
+    create_user(stage, "reader", [{"operations": ["read"], "topics": [topic]}], serviceAccountName="reader")
+    codes = []
+    for account, cluster in (("reader", "main"), ("reader", "other"), ("stranger", "main")):
+        token = folder / f"{account}-{cluster}"
+        audience = f"fairlead/{stage.namespace}/{cluster}"
+        token.write_text(stage.kubernetes.api.token(account, stage.namespace, audience=audience))
+        token.chmod(0o600)
+        settings = (f"FAIRLEAD_TOKEN_FILE={token}", f"FAIRLEAD_CA_FILE={folder / 'ca.crt'}")
+        command = ("fairlead", "topic", "describe", topic, "--bootstrap", url)
+        codes.append(stage.kubernetes.run("env", *settings, *command, check=False).returncode)
+    return codes
+
+
 def test_certificates_and_tls_between_pods_come_and_go(
     kubernetes_pods: KubernetesPods, tmp_path: Path
 ) -> None:
@@ -206,13 +242,18 @@ def test_certificates_and_tls_between_pods_come_and_go(
 def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """A running open Cluster is closed in the documented steps, and opened again up to TLS beside plain connections.
 
-    Clients write all the time, and no client is refused before the step that excludes it.
+    Clients write all the time, and no client is refused before the step that excludes it (V11). No packet of the closed
+    Cluster shows a name of a topic, a record, or a connection without TLS, except for metrics and probes (V12). A token
+    of a service account has the rights of its User, and only at the Cluster in its audience (V7).
     """
     with pods_stage(kubernetes_pods, tmp_path, etcd=THREE_MEMBERS) as stage:
         plain, secure = stage.bootstrap, stage.bootstrap.replace("http:", "https:")
         beside = secure.replace(":9520", ":9524")
         first, second, third = (load_topic(stage, f"load-{name}") for name in ("plain", "secure", "again"))
+        words = first, second, RECORD, PREFACE
         with a_load(stage, plain, first) as before:
+            with captured_traffic(stage, *words) as at_first:
+                assert not is_refused(stage, plain)
             stage.set("security", {})
             for step in TRANSPORT_STEPS:
                 wait_for_pods(stage, *step)
@@ -230,7 +271,10 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
                     set_mode(stage, plain, mode)
                 for mode in ("Required", "Both", "Required"):
                     set_tls(stage, mode)
+                with captured_traffic(stage, *words) as at_last:
+                    threading.Event().wait(CAPTURE_SECONDS)
                 closed = [is_refused(stage, url) for url in (plain, secure)]
+                codes = account_outcomes(stage, secure, first, tmp_path)
                 set_tls(stage, "Both")
                 for mode in ("Observe", "Open"):
                     set_mode(stage, plain, mode)
@@ -241,10 +285,14 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
     assert before.losses == after.losses == again.losses == {}
     assert min(each.counts["acknowledged"] for each in (before, after, again)) > 0
     assert closed == [True, True]
+    assert codes == [0, 4, 4]
+    assert all(ports & DATA_PORTS for ports in at_first.found.values()), at_first
+    assert all(at_last.ports & ports for ports in (DATA_PORTS, PEER_PORTS, ETCD_PORTS)), at_last
+    assert {port for ports in at_last.found.values() for port in ports} <= {OPS_PORT}, at_last
 
 
 def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """A new certificate and authority reach brokers, etcd and writing clients, even if an operator is killed (V10).
+    """A new certificate, authority and token reach brokers, etcd and writing clients while an operator is killed (V10).
 
     No log, event, metric, answer or status shows a token or key (V18).
     """
@@ -253,7 +301,11 @@ def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, t
         topic, access = load_topic(stage, "load-rotation"), Access(stage, tmp_path)
         pods, old, secrets = stage.pods(), authorities_of(stage), secrets_of(stage)
         with access.followed(), a_load(stage, url, topic, access) as load:
-            leaf = leaf_of(stage)
+            leaf, token = leaf_of(stage), access.token
+            stage.kubernetes.api.annotate(
+                "users.fairlead.dev/load", stage.namespace, {"fairlead.dev/renew-token": "true"}
+            )
+            wait_for(lambda: access.token != token)
             stage.set("security/tls/extraNames", ["further.example"])
             wait_for(lambda: leaf_of(stage) != leaf)
             wait_certified(stage)
@@ -268,7 +320,7 @@ def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, t
             wait_for(lambda: len(authorities_of(stage)) == 1 and authorities_of(stage) != old)
             wait_certified(stage)
             kept = stage.pods()
-            shown = shown_secrets(stage, url, (tmp_path / "token").read_text().strip(), secrets)
+            shown = shown_secrets(stage, url, access.token, secrets)
     keep_counts("replaced certificates", **load.counts)
 
     assert load.losses == {}
