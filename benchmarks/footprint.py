@@ -8,6 +8,9 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -31,53 +34,93 @@ START_SECONDS_TARGET = 0.9
 COMMAND_SECONDS_TARGET = 0.35
 BATCHES = (1, 100)
 DURABILITIES = ("replicated", "synced")
+HTTP_TARGETS = {
+    ("replicated", 1): {"broker_cpu_us_per_record": 150, "requests_per_second": 7000},
+    ("replicated", 100): {"broker_cpu_us_per_record": 3},
+}
+"""Largest processor time in microseconds, and smallest rate, by durability and number of records in a request."""
 
 
 def http(options: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """Measure 16 concurrent requests with 1 and with 100 JSON records, and the CPU time per record on both sides."""
+    """Measure 16 concurrent requests with 1 and with 100 JSON records, and the CPU time per record on both sides.
+
+    In each round, an application without any work gets the same requests.
+    """
     fairlead = FairleadPeer.start(folder)
     try:
-        cases = [
-            {
-                "durability": durability,
-                "batch": batch,
-                "runs": _http_runs(fairlead, options, durability, batch),
-            }
-            for durability in DURABILITIES
-            for batch in BATCHES
-        ]
+        with _empty_application() as (empty, empty_url):
+            cases = []
+            for durability in DURABILITIES:
+                for batch in BATCHES:
+                    case = HttpCase(
+                        durability, batch, max(100, options.records // (500 if batch == 1 else 2000))
+                    )
+                    runs = [case.run(fairlead, empty, empty_url, number) for number in range(options.pairs)]
+                    cases.append(case.document(runs))
     finally:
         fairlead.stop()
     return {"cases": cases}
 
 
-def _http_runs(
-    fairlead: FairleadPeer, options: argparse.Namespace, durability: str, batch: int
-) -> list[dict[str, float]]:
-    runs: list[dict[str, float]] = []
-    requests = max(100, options.records // (500 if batch == 1 else 2000))
-    for number in range(options.pairs):
-        topic = f"http-{durability}-{batch}-{number}"
-        asyncio.run(_create(fairlead.url, topic, durability))
-        before = cpu_seconds(fairlead.process.pid)
-        command = [
-            sys.executable,
-            str(HERE / "workloads/http_workload.py"),
-            "--url",
-            fairlead.url,
-            "--topic",
-            topic,
-        ]
-        command += ["--requests", str(requests), "--batch", str(batch)]
+@contextmanager
+def _empty_application() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the application without any work; yield its process and its URL."""
+    command = [sys.executable, str(HERE / "workloads/empty_application.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.terminate()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCase:
+    """Requests with a number of JSON records to a topic with a durability."""
+
+    durability: str
+    batch: int
+    requests: int
+
+    def run(
+        self, fairlead: FairleadPeer, empty: subprocess.Popen[str], empty_url: str, number: int
+    ) -> dict[str, float]:
+        """Measure one round: the broker, and then the application without any work."""
+        topic = f"http-{self.durability}-{self.batch}-{number}"
+        asyncio.run(_create(fairlead.url, topic, self.durability))
+        measured, used = self._post(fairlead.process.pid, fairlead.url, topic)
+        _, least = self._post(empty.pid, empty_url, topic)
+        measured |= {"broker_cpu_us_per_record": used, "empty_cpu_us_per_record": least}
+        return {name: round(value, 1) for name, value in measured.items()}
+
+    def document(self, runs: list[dict[str, float]]) -> dict[str, object]:
+        """Return the case with its runs and targets."""
+        targets = HTTP_TARGETS.get((self.durability, self.batch), {})
+        reached = all(
+            median(run[name] for run in runs) <= limit
+            if name == "broker_cpu_us_per_record"
+            else median(run[name] for run in runs) >= limit
+            for name, limit in targets.items()
+        )
+        return {
+            "durability": self.durability,
+            "batch": self.batch,
+            "runs": runs,
+            "targets": targets,
+            "reached": reached if targets else None,
+        }
+
+    def _post(self, pid: int, url: str, topic: str) -> tuple[dict[str, float], float]:
+        """Return the client's figures, and the processor time of the server in microseconds per record."""
+        before = cpu_seconds(pid)
+        command = [sys.executable, str(HERE / "workloads/http_workload.py"), "--url", url, "--topic", topic]
+        command += ["--requests", str(self.requests), "--batch", str(self.batch)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             msg = f"http ended with {done.returncode}: {done.stderr[-3000:]}"
             raise PeerFailedError(msg)
         measured: dict[str, float] = json.loads(done.stdout)
-        used = cpu_seconds(fairlead.process.pid) - before
-        measured |= {"broker_cpu_us_per_record": used / measured["records"] * 1e6}
-        runs.append({name: round(value, 1) for name, value in measured.items()})
-    return runs
+        return measured, (cpu_seconds(pid) - before) / measured["records"] * 1e6
 
 
 async def _create(url: str, topic: str, durability: str) -> None:

@@ -17,10 +17,11 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import IO
+from typing import IO, Any
 
 import uvloop
 from failover import new_topic
+from outcomes import Outcome
 from peers.brokers import HERE
 from peers.clusters import BROKERS, FairleadCluster
 from throughput import VALUE_BYTES
@@ -116,14 +117,27 @@ def _phases(
             each.say("pause")
         document[phase] = measured | _together([each.answer() for each in players])
         print(f"scale: {phase}: {json.dumps(document[phase])}", file=sys.stderr, flush=True)
-    cores = document["beat"]["cores"].values()  # type: ignore[index]
-    transactions = document["commit"]["etcd_transactions_per_second"]  # type: ignore[index]
-    return document | {
-        "cores_target": CORE_SHARE_MAX,
-        "cores_reached": max(cores) <= CORE_SHARE_MAX,
-        "transactions_target": TRANSACTIONS_A_SECOND_MAX,
-        "transactions_reached": transactions <= TRANSACTIONS_A_SECOND_MAX,
-    }
+    return document | {"outcomes": _outcomes(options.groups, document["beat"], document["commit"])}
+
+
+def _outcomes(groups: int, beat: Any, commit: Any) -> list[dict[str, object]]:
+    cores, transactions = beat["cores"].values(), commit["etcd_transactions_per_second"]
+    beats = beat["heartbeats_per_second"] / BROKERS
+    outcomes = (
+        Outcome(
+            f"{groups:,} groups of {MEMBERS} members on {PARTITIONS} partitions, heartbeats only: a broker's CPU",
+            f"{max(cores):.2f} of a core ({min(cores):.3f} to {max(cores):.3f}), {beats:.0f} heartbeats a second each",
+            f"at most {CORE_SHARE_MAX} of a core",
+            max(cores) <= CORE_SHARE_MAX,
+        ),
+        Outcome(
+            f"the same groups, while each member also commits every {COMMIT_SECONDS:g} s: transactions of etcd",
+            f"{transactions:.0f} a second for {commit['commits_per_second']:,.0f} commits a second",
+            f"below {TRANSACTIONS_A_SECOND_MAX} a second",
+            transactions < TRANSACTIONS_A_SECOND_MAX,
+        ),
+    )
+    return [each.document() for each in outcomes]
 
 
 def _spent(cluster: FairleadCluster, seconds: float) -> dict[str, object]:

@@ -10,22 +10,27 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from parts import add_folders
-from peers.brokers import HERE, FairleadPeer, KafkaPeer, fetch_kafka
+from outcomes import Outcome
+from pairing import Pairs, table
+from parts import add_folders, measure_parts
+from peers.brokers import HERE, FairleadPeer, KafkaPeer, alone, both_peers, fetch_kafka
 
 from fairlead import Admin
 
 Figures = dict[str, float]
 KAFKA_SETTINGS = ("acks=all", "linger.ms=0", "compression.type=none")
 KAFKA_PERCENTILES = re.compile(r"(\d+) ms 50th, \d+ ms 95th, (\d+) ms 99th")
+KAFKA_TARGETS = {"p50": 1.5, "p99": 1.0}
+"""Largest ratio to Kafka with `durability=replicated`."""
+PARTITIONS_TIMES_MAX = 3
+STEADY_P99_MS_MAX = 50
+LARGE_TIMES_MAX = 1.3
 GIB = 2**30
 
 
@@ -125,13 +130,13 @@ class LatencyBench:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def kafka_paced(kafka: KafkaPeer, seconds: float) -> Figures:
+def kafka_paced(kafka: KafkaPeer, name: str, seconds: float) -> Figures:
     """Measure 1,000 single records per second with Kafka's own tool; return the percentiles that the tool prints."""
-    topic = ("--topic", "latency", "--partitions", "1", "--replication-factor", "1")
+    topic = ("--topic", name, "--partitions", "1", "--replication-factor", "1")
     kafka.tool(
         "org.apache.kafka.tools.TopicCommand", "--bootstrap-server", kafka.bootstrap, "--create", *topic
     )
-    arguments = ["--topic", "latency", "--num-records", str(int(1000 * seconds)), "--record-size", "100"]
+    arguments = ["--topic", name, "--num-records", str(int(1000 * seconds)), "--record-size", "100"]
     arguments += ["--throughput", "1000", "--warmup-records", str(int(100 * seconds)), "--command-property"]
     output = kafka.tool(
         "org.apache.kafka.tools.ProducerPerformance",
@@ -143,80 +148,126 @@ def kafka_paced(kafka: KafkaPeer, seconds: float) -> Figures:
     return {"p50_ms": float(p50), "p99_ms": float(p99)}
 
 
-def measure(options: argparse.Namespace) -> dict[str, Figures]:
-    """Run the requested cases. Kafka runs alone, before the Fairlead broker starts."""
-    results: dict[str, Figures] = {}
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-", dir=options.data) as name:
-        folder = Path(name)
-        if "paced" in options.cases:
-            kafka = KafkaPeer.start(folder, fetch_kafka(options.cache))
-            try:
-                results["Kafka, 1,000 records/s"] = kafka_paced(kafka, options.seconds)
-            finally:
-                kafka.stop()
+def paced(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Compare 1,000 single records per second with Kafka, in alternating rounds."""
+    percentiles: dict[str, list[Figures]] = {"kafka": [], "replicated": [], "synced": []}
+    with both_peers(folder, fetch_kafka(options.cache)) as (fairlead, kafka):
+        bench = LatencyBench(fairlead, options.seconds)
+        for number in range(options.rounds):
+            alone(kafka, (fairlead, kafka))
+            percentiles["kafka"].append(kafka_paced(kafka, f"latency-{number}", options.seconds))
+            alone(fairlead, (fairlead, kafka))
+            for durability in ("replicated", "synced"):
+                percentiles[durability].append(bench.paced(durability))
+    cases = [
+        Pairs(
+            f"acks=all, `{durability}`, 1,000 records/s, {name}",
+            "µs",
+            tuple(round(each[f"{name}_ms"] * 1000) for each in percentiles[durability]),
+            tuple(round(each[f"{name}_ms"] * 1000) for each in percentiles["kafka"]),
+            target if durability == "replicated" else None,
+            at_least=False,
+        )
+        for durability in ("replicated", "synced")
+        for name, target in KAFKA_TARGETS.items()
+    ]
+    print(table(cases))
+    return {"cases": [each.document() for each in cases]}
+
+
+def _alone(
+    measure: Callable[[LatencyBench, argparse.Namespace], list[Outcome]],
+) -> Callable[[argparse.Namespace, Path], dict[str, object]]:
+    """Return a part that needs only a Fairlead broker."""
+
+    def part(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         fairlead = FairleadPeer.start(folder)
         try:
-            bench = LatencyBench(fairlead, options.seconds)
-            for case in options.cases:
-                results |= CASES[case](bench, options)
+            outcomes = measure(LatencyBench(fairlead, options.seconds), options)
         finally:
             fairlead.stop()
-    return results
+        return {"outcomes": [each.document() for each in outcomes]}
+
+    return part
 
 
-def large(bench: LatencyBench, options: argparse.Namespace) -> dict[str, Figures]:
-    """Compare a large topic with an empty topic."""
+def _text(figures: Figures) -> str:
+    return f"p50 {figures['p50_ms']:.1f} ms, p99 {figures['p99_ms']:.1f} ms"
+
+
+def partitions(bench: LatencyBench, _: argparse.Namespace) -> list[Outcome]:
+    """Send 1,000 records per second over one and over many partitions."""
+    outcomes: list[Outcome] = []
+    before = 0.0
+    for count in (1, 100, 1000):
+        figures = bench.active_partitions(count)
+        case = f"`synced`, 1,000 records a second over {count:,} partition{'s' * (count > 1)}"
+        if count == 1000:
+            times = figures["p99_ms"] / before
+            reached = times <= PARTITIONS_TIMES_MAX
+            target = f"p99 at most {PARTITIONS_TIMES_MAX}x of 100 partitions"
+            outcomes.append(Outcome(case, f"{_text(figures)}: {times:.1f}x", target, reached))
+        else:
+            outcomes.append(Outcome(case, _text(figures)))
+        before = figures["p99_ms"]
+    return outcomes
+
+
+def bursts(bench: LatencyBench, _: argparse.Namespace) -> list[Outcome]:
+    """Send one record to each of many partitions at once."""
+    return [
+        Outcome(f"`synced`, a record to each of {count:,} partitions at once", _text(bench.bursts(count)))
+        for count in (1, 100, 1000)
+    ]
+
+
+def steady(bench: LatencyBench, options: argparse.Namespace) -> list[Outcome]:
+    """Send 100,000 records per second in batches for minutes."""
+    figures = bench.steady(options.steady_seconds)
+    return [
+        Outcome(
+            f"`synced`, 100,000 records a second in batches of 1,000, {options.steady_seconds:g} s",
+            f"{_text(figures)}; {figures['broker_cores']:.2f} of a core, memory from"
+            f" {figures['resident_mib_before']:.0f} to {figures['resident_mib_after']:.0f} MiB",
+            f"p99 below {STEADY_P99_MS_MAX} ms",
+            figures["p99_ms"] < STEADY_P99_MS_MAX,
+        )
+    ]
+
+
+def large(bench: LatencyBench, options: argparse.Namespace) -> list[Outcome]:
+    """Compare the end of a large topic with an empty topic."""
     empty, full = bench.large_against_empty(options.gib)
-    return {"append and read, empty topic": empty, f"append and read, {options.gib:g} GiB topic": full}
+    times = full["p99_ms"] / empty["p99_ms"]
+    case = f"append and read it back at the end of a log of {options.gib:g} GiB"
+    target = f"p99 at most {LARGE_TIMES_MAX}x of an empty topic"
+    return [
+        Outcome("append and read it back, empty topic", _text(empty)),
+        Outcome(case, f"{_text(full)}: {times:.2f}x", target, times <= LARGE_TIMES_MAX),
+    ]
 
 
-CASES: dict[str, Callable[[LatencyBench, argparse.Namespace], dict[str, Figures]]] = {
-    "paced": lambda bench, _: {
-        f"{each}, 1,000 records/s": bench.paced(each) for each in ("replicated", "synced")
-    },
-    "partitions": lambda bench, _: {
-        f"synced, 1,000 records/s over {count:,} partitions": bench.active_partitions(count)
-        for count in (1, 100, 1000)
-    },
-    "bursts": lambda bench, _: {
-        f"synced, a record to each of {count:,} partitions at once": bench.bursts(count)
-        for count in (1, 100, 1000)
-    },
-    "steady": lambda bench, options: {"steady 100,000 records/s": bench.steady(options.steady_seconds)},
-    "large": large,
+PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
+    "paced": paced,
+    "partitions": _alone(partitions),
+    "bursts": _alone(bursts),
+    "steady": _alone(steady),
+    "large": _alone(large),
 }
 
 
-def table(results: dict[str, Figures]) -> str:
-    """Return the results as a Markdown table."""
-    lines = ["| case | p50 ms | p99 ms | more |", "|---|---|---|---|"]
-    for case, figures in results.items():
-        more = ", ".join(f"{name} {value:.2f}" for name, value in figures.items() if not name.startswith("p"))
-        lines.append(f"| {case} | {figures['p50_ms']:.2f} | {figures['p99_ms']:.2f} | {more} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
-    """Parse the command line, measure the cases, print the table and write the results file."""
+    """Parse the command line, measure the parts, print the tables and write the results file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--cases", nargs="*", choices=CASES, default=list(CASES), help="cases to measure; default: all"
-    )
+    parser.add_argument("parts", nargs="*", help=f"parts to measure ({', '.join(PARTS)}); default: all")
+    parser.add_argument("--rounds", type=int, default=3, help="paced: alternating rounds")
     parser.add_argument("--seconds", type=float, default=20, help="duration of each case in seconds")
     parser.add_argument(
         "--steady-seconds", type=float, default=300, help="duration of the steady case in seconds"
     )
     parser.add_argument("--gib", type=float, default=20, help="size of the large topic in GiB")
     add_folders(parser)
-    options = parser.parse_args()
-    options.cache.mkdir(parents=True, exist_ok=True)
-    results = measure(options)
-    print(
-        f"machine: {os.cpu_count()} cores, {platform.platform()}; Kafka producer: {' '.join(KAFKA_SETTINGS)}"
-    )
-    print(table(results))
-    document = {"machine": platform.platform(), "cores": os.cpu_count(), "cases": results}
-    (options.cache / "latency.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    measure_parts(PARTS, parser.parse_args(), "latency.json")
 
 
 if __name__ == "__main__":

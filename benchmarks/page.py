@@ -49,6 +49,15 @@ def ratios(title: str, file: str, parts: Sequence[str], command: str) -> Block:
     return block
 
 
+def outcomes(file: str, parts: Sequence[str], command: str) -> Block:
+    """Return a block with a table of cases that were measured without a peer."""
+
+    def block(results: Results, _: Path) -> str:
+        return tables.outcomes(results, file, parts, command)
+
+    return block
+
+
 def requests(results: Results, path: Path) -> str:
     """Return a picture and a table of the results for JSON over HTTP."""
     measured = results.part("bench.json", "http")
@@ -166,6 +175,41 @@ SECTIONS = (
             triggers,
             processor("spark.json", ("read", "windows", "write", "write-files"), "make bench-spark"),
         ),
+    ),
+    Section(
+        "latency",
+        (
+            ratios("Latency, against Kafka", "latency.json", ("paced",), "make bench-latency"),
+            outcomes("latency.json", ("partitions", "bursts", "steady", "large"), "make bench-latency"),
+        ),
+    ),
+    Section(
+        "cluster",
+        (
+            ratios("Three brokers, against Kafka", "cluster.json", ("throughput",), "make bench-cluster"),
+            outcomes(
+                "cluster.json", ("failover", "cut", "moves", "rolling", "partitions"), "make bench-cluster"
+            ),
+        ),
+    ),
+    Section(
+        "quorum",
+        (
+            ratios(
+                "Write quorums",
+                "cluster.json",
+                ("slow-follower", "quorum-throughput"),
+                "make bench-cluster",
+            ),
+            outcomes(
+                "cluster.json",
+                ("slow-follower", "quorum-throughput", "quorum-failover"),
+                "make bench-cluster",
+            ),
+        ),
+    ),
+    Section(
+        "groups", (outcomes("groups.json", ("join", "member", "coordinator", "scale"), "make bench-groups"),)
     ),
 )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import failover
+from outcomes import Outcome
 from pairing import Pairs
 from peers.brokers import HERE, fetch_kafka
 from peers.clusters import BROKERS, FairleadCluster, KafkaCluster
@@ -211,11 +212,12 @@ async def _leader_kills(cluster: FairleadCluster, runs: int) -> dict[str, object
             outages[topic].append(outage)
             errors[topic] += failed
     more = median(outages["quorum"]) - median(outages["isr"])
-    return {
-        "lease_seconds": cluster.lease_seconds,
-        "errors": errors,
-        "outages": {topic: failover.percentiles(seconds) for topic, seconds in outages.items()},
-        "more_ms": round(more * 1000, 1),
-        "target_ms": MORE_SECONDS_MAX * 1000,
-        "reached": more <= MORE_SECONDS_MAX,
-    }
+    quorum, in_sync = (failover.percentiles(outages[topic]) for topic in topics)
+    outcome = Outcome(
+        f"leader killed (-9) to the first new acknowledgement, leases of {cluster.lease_seconds} s, {runs} times each",
+        f"write quorum p50 {quorum['p50_ms']:.0f} ms, longest {quorum['max_ms']:,.0f} ms; in-sync replicas p50"
+        f" {in_sync['p50_ms']:.0f} ms, longest {in_sync['max_ms']:,.0f} ms",
+        f"p50 at most {MORE_SECONDS_MAX * 1000:.0f} ms more",
+        more <= MORE_SECONDS_MAX,
+    )
+    return {"errors": errors, "outages_seconds": outages, "outcomes": [outcome.document()]}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from failover import Condition, new_topic, percentiles, settled, until
+from outcomes import Outcome
 from peers.brokers import HERE
 from peers.clusters import FairleadCluster
 from workloads.groups_workload import BUCKETS_A_SECOND
@@ -38,6 +39,7 @@ BATCH_RECORDS = 8_000
 PACE_SECONDS = 0.02
 FEW_PARTITIONS = 6
 COORDINATOR_SESSION_SECONDS = 60
+RATIO_MIN = 0.9
 
 
 @dataclass(slots=True)
@@ -172,14 +174,16 @@ def _rates(
         )
         print(f"join: {json.dumps(runs[-1])}", file=sys.stderr, flush=True)
     ratios = sorted(run["ratio"] for run in runs)
-    return {
-        "members": options.members,
-        "processes": options.processes,
-        "runs": runs,
-        "ratio_median": ratios[len(ratios) // 2],
-        "target": 0.9,
-        "reached": ratios[len(ratios) // 2] >= 0.9,
-    }
+    middle = ratios[len(ratios) // 2]
+    outcome = Outcome(
+        f"{options.members} members read {PARTITIONS_A_MEMBER * (options.members + 1)} partitions in"
+        f" {options.processes} processes, and another one joins: rate of the other members during the join, relative to"
+        " their rate before",
+        f"{middle:.0%} in the median of {len(ratios)} joins ({ratios[0]:.0%} to {ratios[-1]:.0%})",
+        f"at least {RATIO_MIN:.0%}",
+        middle >= RATIO_MIN,
+    )
+    return {"runs": runs, "outcomes": [outcome.document()]}
 
 
 def _rate(read: Mapping[int, int], start: float, stop: float) -> float:
@@ -273,12 +277,18 @@ async def _member_kills(cluster: FairleadCluster, options: argparse.Namespace) -
             print(f"member: {outages[-1]:.2f} s", file=sys.stderr, flush=True)
             await _stable(admin, 2)
     target = options.session_seconds + 1.0
-    return {
-        "session_seconds": options.session_seconds,
-        "outage": percentiles(outages),
-        "target_ms": target * 1000,
-        "reached": max(outages) <= target,
-    }
+    outcome = Outcome(
+        f"a member killed, session of {options.session_seconds} s: its partitions are read again, {options.runs} times",
+        _times(outages),
+        f"at most {target:g} s (session + 1 s)",
+        max(outages) <= target,
+    )
+    return {"outages_seconds": outages, "outcomes": [outcome.document()]}
+
+
+def _times(outages: list[float]) -> str:
+    figures = percentiles(outages)
+    return f"p50 {figures['p50_ms'] / 1000:.1f} s, longest {figures['max_ms'] / 1000:.1f} s"
 
 
 def coordinator(options: argparse.Namespace, folder: Path) -> dict[str, object]:
@@ -324,13 +334,13 @@ async def _coordinator_kills(cluster: FairleadCluster, options: argparse.Namespa
             client.addresses = tuple(cluster.urls.values())
             await settled(cluster)
     target, rebalances = options.lease_seconds + 1.0, len(standings) - 1
-    return {
-        "lease_seconds": options.lease_seconds,
-        "outage": percentiles(outages),
-        "rebalances": rebalances,
-        "target_ms": target * 1000,
-        "reached": max(outages) <= target and rebalances == 0,
-    }
+    outcome = Outcome(
+        f"the coordinator killed, leases of {options.lease_seconds} s: a heartbeat is accepted, {options.runs} times",
+        f"{_times(outages)}, {rebalances} rebalances",
+        f"at most {target:g} s (lease + 1 s), no rebalance",
+        max(outages) <= target and rebalances == 0,
+    )
+    return {"outages_seconds": outages, "outcomes": [outcome.document()]}
 
 
 async def _settled_with(plain: PlainMember, admin: Admin) -> GroupDescription:

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from page_parts.results import Results
 
 REACHED = {True: "yes", False: "no", None: ""}
+REQUEST_TARGETS = {
+    "broker_cpu_us_per_record": "at most {} µs",
+    "requests_per_second": "at least {:,} a second",
+}
+"""Description of each target of JSON over HTTP."""
 
 
 def cases_of(results: Results, file: str, parts: Sequence[str], command: str) -> list[dict[str, Any]]:
@@ -19,8 +24,27 @@ def cases_of(results: Results, file: str, parts: Sequence[str], command: str) ->
         case | {"command": of_part(command, part), "day": found["day"]}
         for part, found in measured.items()
         if found
-        for case in found["cases"]
+        for case in found.get("cases", [])
     ]
+
+
+def outcomes(results: Results, file: str, parts: Sequence[str], command: str) -> str:
+    """Return a table of the outcomes of the given parts that were measured; empty without outcomes."""
+    rows = [
+        (
+            outcome["case"],
+            outcome["measured"],
+            outcome["target"],
+            REACHED[outcome["reached"]],
+            f"`{of_part(command, part)}`",
+            measured["day"],
+        )
+        for part in parts
+        if (measured := results.part(file, part)) is not None
+        for outcome in measured.get("outcomes", [])
+    ]
+    header = ("case", "figures", "target", "reached", "command", "measured")
+    return table(header, rows) if rows else ""
 
 
 def of_part(command: str, part: str) -> str:
@@ -90,7 +114,8 @@ def requests(measured: dict[str, Any]) -> str:
     """Return a table of JSON over HTTP, by durability and by records per request."""
     header = (
         *("durability", "records per request", "requests per second", "records per second"),
-        *("client CPU per record", "broker CPU per record", "command", "measured"),
+        *("client CPU per record", "broker CPU per record", "an empty application", "target", "reached"),
+        *("command", "measured"),
     )
     rows: list[tuple[str, ...]] = []
     for case in measured["cases"]:
@@ -103,6 +128,10 @@ def requests(measured: dict[str, Any]) -> str:
                 spread(figures["records_per_second"], ",.0f"),
                 f"{spread(figures['client_cpu_us_per_record'], ',.1f')} µs",
                 f"{spread(figures['broker_cpu_us_per_record'], ',.1f')} µs",
+                f"{spread(figures['empty_cpu_us_per_record'], ',.1f')} µs",
+                ", ".join(REQUEST_TARGETS[name].format(limit) for name, limit in case["targets"].items())
+                or "reported",
+                REACHED[case["reached"]],
                 f"`{of_part('make bench', 'http')}`",
                 measured["day"],
             )
