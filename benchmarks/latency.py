@@ -19,6 +19,7 @@ from pathlib import Path
 from outcomes import Outcome
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
+from peers.awake import awake_processors
 from peers.brokers import HERE, FairleadPeer, KafkaPeer, alone, both_peers, fetch_kafka
 
 from fairlead import Admin
@@ -267,7 +268,8 @@ def main() -> None:
     )
     parser.add_argument("--gib", type=float, default=20, help="size of the large topic in GiB")
     add_folders(parser)
-    measure_parts(PARTS, parser.parse_args(), "latency.json")
+    with awake_processors():
+        measure_parts(PARTS, parser.parse_args(), "latency.json")
 
 
 if __name__ == "__main__":

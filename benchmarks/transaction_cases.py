@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pairing import Pairs, table
+from peers.awake import awake_processors
 from peers.brokers import (
     HERE,
     RUN_SECONDS_MAX,
@@ -91,11 +92,13 @@ class TransactionBench:
         for _ in self._rounds:
             bench.alone(self._fairlead)
             topic = bench.fairlead_topic("replicated")
-            ours.append(self._run(f"sdk-{side}", topic, seconds=LATENCY_SECONDS))
+            with awake_processors():
+                ours.append(self._run(f"sdk-{side}", topic, seconds=LATENCY_SECONDS))
             bench.delete_fairlead_topic(topic)
             bench.alone(self._kafka)
             topic = bench.kafka_topic()
-            theirs.append(self._run(f"kafka-{side}", topic, seconds=LATENCY_SECONDS))
+            with awake_processors():
+                theirs.append(self._run(f"kafka-{side}", topic, seconds=LATENCY_SECONDS))
             bench.delete_kafka_topic(topic)
         return [
             Pairs(
