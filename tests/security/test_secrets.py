@@ -11,8 +11,11 @@ import os
 import re
 import sqlite3
 import ssl
+import threading
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +28,10 @@ from fairlead.errors import FairleadError
 from fairlead_api.token_text import TokenText
 from fairlead_broker.settings import BrokerSettings
 from issuer_kit import TestIssuer
+from waiting import until
 from warm_programs import start
 
+SECONDS_MAX: Final = 60.0
 FREE: Final = "127.0.0.1:0"
 FORGED: Final = "eyJhbGciOiJub25lIn0.c2VjcmV0LW9mLW1hcmtlZC1jbGFpbXM.bWFya2VkLXNpZ25hdHVyZS1vZi1hLXRva2Vu"
 READS: Final = (
@@ -34,6 +39,31 @@ READS: Final = (
     "/v1/brokers/0/config", "/v1/topics", "/v1/topics/orders", "/v1/groups", "/v1/security", "/v1/tokens", "/v1/acls",
     "/v1/reassignments", "/openapi.json",
 )  # fmt: skip
+TRACED: Final = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+@contextmanager
+def trace_collector() -> Iterator[tuple[str, list[bytes]]]:
+    """Run a collector of traces; yield its address and the list of received exports."""
+    received: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(self.rfile.read(int(self.headers["content-length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", received
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def marks(secrets: Iterable[str]) -> set[str]:
@@ -60,6 +90,12 @@ async def planted(calls: Calls, secret: str) -> list[str]:
         ("GET", "/v1/whoami", None, {"cookie": f"token={secret}"}),
         ("GET", "/v1/whoami", None, {"fairlead-broker-proof": secret, "fairlead-caller": secret}),
         ("POST", "/v1/tokens", b'{"principal": "user:x", "token": "%s"}' % secret.encode(), bearer),
+        (
+            "POST",
+            "/v1/topics/orders/records",
+            b'{"records": [{"value": "v", "token": "%s"}]}' % secret.encode(),
+            bearer | TRACED,
+        ),
         ("POST", "/v1/topics", b'{"name": 5, "secret": "%s"' % secret.encode(), bearer),
     ]
     return [str(await calls.call(*each)) for each in asked]
@@ -94,7 +130,26 @@ def command(folder: Path, tls: Path) -> list[str]:
 
 
 async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs, audit records, metrics, errors, reprs, answers and stored values are free of tokens and keys."""
+    """Logs, audit records, traces, metrics, errors, reprs, answers and stored values are free of tokens and keys."""
+    with trace_collector() as (collector, traces):
+        outputs, secrets = await outputs_of_a_broker(tmp_path, monkeypatch, collector, traces)
+    outputs += [each.decode("latin-1") for each in traces]
+    found = [
+        (each[:9], text[max(0, text.index(each) - 200) : text.index(each)])
+        for each in marks(secrets)
+        for text in outputs
+        if each in text
+    ]
+
+    assert any("/v1/topics/{topic}/records" in text for text in outputs[-len(traces) :])
+    assert any('"event":"authentication_failed"' in text for text in outputs)
+    assert found == []
+
+
+async def outputs_of_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: str, traces: list[bytes]
+) -> tuple[list[str], list[str]]:
+    """Return all outputs of a broker and its clients to which secrets are sent, except traces, and the secrets."""
     authority, issuer = Authority.make(), TestIssuer()
     tls = authority.issue().write(tmp_path / "tls", authority)
     (tmp_path / "keys.json").write_bytes(issuer.jwks)
@@ -103,6 +158,8 @@ async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.Mo
         "FAIRLEAD_ISSUERS__CORP__JWKS": str(tmp_path / "keys.json"),
         "FAIRLEAD_ACCESS_LOG": "true",
         "FAIRLEAD_LOG_LEVEL": "debug",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
     }
     with (tmp_path / "broker.log").open("wb") as log:
         process = await asyncio.to_thread(start, *command(tmp_path, tls), environment=environment, errors=log)
@@ -135,22 +192,13 @@ async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.Mo
         outputs += await client_outputs(url, tls / "ca.crt", secrets, monkeypatch)
         files = {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
         outputs.append(repr(BrokerSettings.load(files)))
+        await until(lambda: bool(traces), SECONDS_MAX)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait, 30)
         process.stdout.close()
-    logged = (tmp_path / "broker.log").read_text()
-    outputs += [logged, stored(tmp_path / "data")]
-    key = (tls / "tls.key").read_text().splitlines()[1]
-    found = [
-        (each[:9], text[max(0, text.index(each) - 200) : text.index(each)])
-        for each in {key, *marks(secrets)}
-        for text in outputs
-        if each in text
-    ]
-
-    assert "fairlead.audit" in logged or '"event":"authentication_failed"' in logged
-    assert found == []
+    outputs += [(tmp_path / "broker.log").read_text(), stored(tmp_path / "data")]
+    return outputs, [*secrets, (tls / "tls.key").read_text().splitlines()[1]]
 
 
 async def client_outputs(url: str, ca: Path, secrets: list[str], patch: pytest.MonkeyPatch) -> list[str]:
