@@ -467,7 +467,7 @@ class Admin:
         """Return the committed offsets of a group, for these topics or for all topics. Raises `GroupNotFoundError`."""
         subject = f"offsets of group {group}"
         answer = await self._call(
-            "GET", f"{paths.group(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "GET", f"{paths.group(group)}/offsets", subject, OffsetsAnswer, query=paths.topics_query(topics)
         )
         return _by_place(answer)
 
@@ -498,7 +498,11 @@ class Admin:
         """
         subject = f"delete offsets of group {group}"
         answer = await self._call(
-            "DELETE", f"{paths.group(group)}/offsets", subject, OffsetsAnswer, query=_topics_query(topics)
+            "DELETE",
+            f"{paths.group(group)}/offsets",
+            subject,
+            OffsetsAnswer,
+            query=paths.topics_query(topics),
         )
         return _by_place(answer)
 
@@ -704,7 +708,7 @@ class Admin:
     async def revoke_token(self, token_id: str, *, force: bool = False) -> bool:
         """Revoke a token; return whether every running broker has applied the change. Raises `TokenNotFoundError`."""
         path, subject = f"{paths.TOKENS}/{quote(token_id, safe='')}", f"revoke token {token_id}"
-        answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
+        answer = await self._call("DELETE", path, subject, Applied, query=paths.forced(force))
         return answer.applied_everywhere
 
     async def acls(
@@ -746,7 +750,7 @@ class Admin:
     async def remove_acl(self, acl_id: str, *, force: bool = False) -> bool:
         """Remove an ACL; return whether every running broker has applied the change. Raises `AclNotFoundError`."""
         path, subject = f"{paths.ACLS}/{quote(acl_id, safe='')}", f"remove ACL {acl_id}"
-        answer = await self._call("DELETE", path, subject, Applied, query=_forced(force))
+        answer = await self._call("DELETE", path, subject, Applied, query=paths.forced(force))
         return answer.applied_everywhere
 
     async def quotas(self, subject: str | None = None, *, usage: bool = False) -> list[QuotaDescription]:
@@ -770,13 +774,15 @@ class Admin:
         Raises `InvalidQuotaError`, and `ConflictError` for a quota that a program manages, unless `force` is given.
         """
         body = {"each": dict(each or {}), "shared": dict(shared or {}), "owner": owner}
-        path, query = f"{paths.QUOTAS}/{quote(subject, safe='')}", _forced(force)
+        path, query = f"{paths.QUOTAS}/{quote(subject, safe='')}", paths.forced(force)
         return await self._call("PUT", path, f"set quota of {subject}", ChangedQuota, body=body, query=query)
 
     async def remove_quota(self, subject: str, *, force: bool = False) -> bool:
         """Remove a quota; return whether every running broker has applied the change. Raises `QuotaNotFoundError`."""
         path = f"{paths.QUOTAS}/{quote(subject, safe='')}"
-        answer = await self._call("DELETE", path, f"remove quota of {subject}", Applied, query=_forced(force))
+        answer = await self._call(
+            "DELETE", path, f"remove quota of {subject}", Applied, query=paths.forced(force)
+        )
         return answer.applied_everywhere
 
     async def create_link(self, request: CreateLinkRequest, *, dry_run: bool = False) -> LinkDescription:
@@ -812,6 +818,10 @@ class Admin:
     async def resume_link(self, link: str) -> LinkDescription:
         """Continue the copying of a link's mirrors."""
         return await self._act_on_link(link, "resume", LinkDescription)
+
+    async def acknowledge_link(self, link: str) -> LinkDescription:
+        """Let stopped mirrors of a link continue, each with the loss that stopped it."""
+        return await self._act_on_link(link, "acknowledge", LinkDescription)
 
     async def promote_link(
         self, link: str, topics: Chosen, mode: PromotionMode = "planned"
@@ -876,17 +886,8 @@ class Admin:
             query["after"] = page.next
 
 
-def _forced(force: bool) -> Query:
-    return {"force": "true"} if force else {}
-
-
 def _topic_id_header(topic_id: str | None) -> dict[str, str]:
     return {} if topic_id is None else {Header.TOPIC_ID: topic_id}
-
-
-def _topics_query(topics: str | Iterable[str] | None) -> Query:
-    names = [topics] if isinstance(topics, str) else topics
-    return {} if names is None else {"topics": ",".join(names)}
 
 
 def _reset_choice(topic: str | TopicPartition | ResetPartition) -> str | ResetPartition:

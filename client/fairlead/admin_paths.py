@@ -1,10 +1,12 @@
 """Paths of the calls about one broker, topic, partition, group, transaction or link; used by the admin client.
 
-A name that no such object can have raises its error before a request is sent.
+The module also has queries that several calls share. A name that no such object can have raises its error before a
+request is sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
@@ -59,3 +61,14 @@ def group(name: str) -> str:
         return f"{GROUPS}/{quote(check_group_name(name), safe='')}"
     except ProblemError as problem:
         raise error_of(problem, subject=f"group {name!r}") from problem
+
+
+def topics_query(topics: str | Iterable[str] | None) -> dict[str, str]:
+    """Return the query of a call about one topic or several topics; empty for all topics."""
+    names = [topics] if isinstance(topics, str) else topics
+    return {} if names is None else {"topics": ",".join(names)}
+
+
+def forced(force: bool) -> dict[str, str]:
+    """Return the query of a call that also changes a record of another owner if `force` is set."""
+    return {"force": "true"} if force else {}

@@ -214,6 +214,7 @@ RECORDS: dict[str, Record] = {
         state=LinkState.PAUSED,
         policies=LinkPolicies(truncated="stop", expired="stop"),
         bytes_per_second=7,
+        acknowledgements=2,
         created_us=_TIME,
         changed_us=_TIME,
     ),

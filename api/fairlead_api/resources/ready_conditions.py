@@ -276,7 +276,8 @@ READY: Final = ConditionType(
             ("False",),
             "Partitions of mirrors copy nothing: a policy of the Link stops them, or the topic was deleted or is "
             "damaged at the source.",
-            "Read the mirrors and reasons in the message; promote or delete these mirrors, or change the policy.",
+            "Read the mirrors and reasons in the message. `fairlead link acknowledge` accepts the loss, and mirrors of "
+            "deleted topics can be promoted or deleted.",
             LINK_ONLY,
         ),
         Reason(

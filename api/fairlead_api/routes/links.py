@@ -130,6 +130,16 @@ LINK_ROUTES: Final = (
         problems=("link_not_found", *_CHANGE),
     ),
     Route(
+        name="acknowledge_link",
+        method="POST",
+        path="/v1/links/{link}:acknowledge",
+        summary="Let stopped mirrors of a link continue, with the loss that stopped them",
+        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
+        path_parameters=_LINK,
+        answers=(_json(LinkDescription, "the stopped mirrors continue"),),
+        problems=("link_not_found", *_CHANGE),
+    ),
+    Route(
         name="link_topics",
         method="GET",
         path="/v1/links/{link}/topics",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -71,5 +71,7 @@ class LinkRecord(Record, frozen=True, kw_only=True):
     policies: LinkPolicies = LinkPolicies()
     bytes_per_second: Positive | None = None
     """Maximum number of bytes that this cluster fetches each second, or None for no limit."""
+    acknowledgements: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Number of times that an operator let stopped mirrors continue."""
     created_us: TimestampUs
     changed_us: TimestampUs

@@ -46,6 +46,7 @@ class Admin(Facade[AsyncAdmin]):
     alter_link = blocking(AsyncAdmin.alter_link)
     pause_link = blocking(AsyncAdmin.pause_link)
     resume_link = blocking(AsyncAdmin.resume_link)
+    acknowledge_link = blocking(AsyncAdmin.acknowledge_link)
     promote_link = blocking(AsyncAdmin.promote_link)
     take_back_link = blocking(AsyncAdmin.take_back_link)
     adopt_link = blocking(AsyncAdmin.adopt_link)

@@ -84,6 +84,7 @@ COMMANDS = [
     ("link alter east --rate 50MB", "there is no link east"),
     ("link pause east", "there is no link east"),
     ("link resume east", "there is no link east"),
+    ("link acknowledge east", "there is no link east"),
     ("link promote east --all", "there is no link east"),
     ("link take-back east orders", "there is no link east"),
     ("link adopt east orders", "there is no link east"),

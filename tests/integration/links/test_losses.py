@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cluster_kit import Cluster
 from fairlead import Admin
-from fairlead_api.bodies.links import LinkTopic
+from fairlead_api.bodies.links import LinkPolicies, LinkTopic
 from fairlead_api.identifiers import TopicId
 from link_kit import link, mirrored, paused, topic_of, until, url
 
@@ -44,6 +44,32 @@ async def test_expired_records_are_skipped_and_counted(source: Cluster, target: 
     assert (found.next_offset, found.high_watermark) == (10, 10)
 
 
+async def test_an_acknowledged_loss_is_taken_once(source: Cluster, target: Cluster) -> None:
+    """A policy stops a mirror before expired records; each acknowledgement lets the mirror continue after one loss."""
+    topic_id = await _with_records(source, 2)
+    flights = await source.led("flights", topic_id)
+    await link(source, target, policies=LinkPolicies(expired="stop"))
+    await mirrored(target, topic_id, 2)
+    async with Admin(url(target)) as admin, Admin(url(source)) as at_source:
+        for end in (5, 8):
+            await admin.pause_link("east")
+            await until(lambda: paused(target), "not every broker knows that the link is paused")
+            for number in range(3):
+                await flights.produce(b"later %d" % number)
+            await at_source.delete_records("flights", 0, end - 1)
+            await admin.resume_link("east")
+            await until(lambda: _stopped(target), "the mirror does not stop")
+            found = await topic_of(target, "flights")
+            await admin.acknowledge_link("east")
+            await mirrored(target, topic_id, end)
+
+            assert found is not None
+            assert found.reason == "source_expired"
+    mirror = await target.led("flights", topic_id)
+
+    assert mirror.handle().copying.skipped == 4
+
+
 async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Cluster) -> None:
     """If a topic is deleted and created again, the mirror of the old topic keeps its records and can be promoted."""
     topic_id = await _with_records(source, 2)
@@ -52,12 +78,7 @@ async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Clust
     async with Admin(url(source)) as admin:
         await admin.delete_topic("flights")
         await admin.create_topic("flights", partitions=1)
-
-    async def stopped() -> bool:
-        found = await topic_of(target, "flights")
-        return found is not None and found.state == "faulted"
-
-    await until(stopped, "the mirror does not stop")
+    await until(lambda: _stopped(target), "the mirror does not stop")
     found = await topic_of(target, "flights")
     async with Admin(url(target)) as admin:
         await admin.promote_link("east", ["flights"], "failover")
@@ -82,6 +103,11 @@ async def _with_records(source: Cluster, count: int) -> TopicId:
     for number in range(count):
         await flights.produce(b"%d" % number)
     return topic_id
+
+
+async def _stopped(target: Cluster) -> bool:
+    found = await topic_of(target, "flights")
+    return found is not None and found.state == "faulted"
 
 
 async def _starts_at(target: Cluster, topic_id: TopicId, offset: int) -> bool:

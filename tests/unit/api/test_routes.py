@@ -32,6 +32,7 @@ CALLS = {
     "DELETE /v1/links/{link}",
     "POST /v1/links/{link}:pause",
     "POST /v1/links/{link}:resume",
+    "POST /v1/links/{link}:acknowledge",
     "GET /v1/links/{link}/topics",
     "POST /v1/links/{link}:promote",
     "POST /v1/links/{link}:take-back",
@@ -110,7 +111,7 @@ CALLS = {
 WITHOUT_BODY = {
     "clean_partition",
     "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
-    "pause_link", "resume_link", "take_back_topic",
+    "pause_link", "resume_link", "acknowledge_link", "take_back_topic",
 }  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.
 
@@ -173,7 +174,7 @@ NEEDS = {
     "describe_broker_config list_links "
     "describe_link link_topics",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
-    "create_link alter_link delete_link pause_link resume_link promote_link take_back_link adopt_link",
+    "create_link alter_link delete_link pause_link resume_link acknowledge_link promote_link take_back_link adopt_link",
     "alter cluster, alter security (each in the request)": "alter_cluster_config",
     "delete cluster": "unregister_broker",
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",

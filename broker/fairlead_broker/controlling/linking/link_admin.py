@@ -157,8 +157,21 @@ class LinkAdmin:
         """Pause or resume a link. Raises `link_not_found`."""
         return await self._change(link, lambda record: msgspec.structs.replace(record, state=state))
 
-    async def _change(self, link: str, change: Callable[[LinkRecord], LinkRecord]) -> LinkRecord:
-        """Write a changed link, unless the change has already been made; return it. Raises `link_not_found`."""
+    async def acknowledge(self, link: str) -> LinkRecord:
+        """Let the stopped mirrors of a link continue. Raises `link_not_found`."""
+        return await self._change(
+            link,
+            lambda record: msgspec.structs.replace(record, acknowledgements=record.acknowledgements + 1),
+            once=True,
+        )
+
+    async def _change(
+        self, link: str, change: Callable[[LinkRecord], LinkRecord], *, once: bool = False
+    ) -> LinkRecord:
+        """Write a changed link, unless the change has already been made; return it. Raises `link_not_found`.
+
+        `once`: whether the change must not be made again after its write has succeeded.
+        """
 
         def plan(size: int) -> Sequence[Transaction]:
             del size
@@ -171,7 +184,7 @@ class LinkAdmin:
             changed = msgspec.structs.replace(record, changed_us=self._clock.now_us())
             return (Transaction(compares, (Put(key, encode(changed)),)),)
 
-        await self._runner.complete(plan)
+        await (self._runner.begin(plan) if once else self._runner.complete(plan))
         return self.required(link).value
 
     async def delete(self, link: str) -> None:
@@ -466,7 +479,11 @@ def _altered_patterns(request: AlterNamePatterns, patterns: NamePatterns) -> Nam
 def _same(name: str, existing: LinkRecord, wanted: LinkRecord) -> LinkRecord:
     """Return the existing link. Raises `link_exists` if its specification differs from the requested specification."""
     comparable = msgspec.structs.replace(
-        wanted, created_us=existing.created_us, changed_us=existing.changed_us, state=existing.state
+        wanted,
+        created_us=existing.created_us,
+        changed_us=existing.changed_us,
+        state=existing.state,
+        acknowledgements=existing.acknowledgements,
     )
     if comparable != existing:
         differing = [

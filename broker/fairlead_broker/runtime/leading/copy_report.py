@@ -19,6 +19,10 @@ class CopyReport:
     caught_up_at: float | None = None
     """Monotonic time, in seconds, of the last answer after which the mirror had every record of the source."""
     fault: str | None = None
+    accepted: str | None = None
+    """Fault that an operator has acknowledged, whose loss the next step takes."""
+    faulted_after: int = 0
+    """Number of acknowledgements of the link when the partition stopped."""
     problem: str | None = None
     skipped: int = 0
     truncated: int = 0
@@ -32,6 +36,15 @@ class CopyReport:
     def caught_up(self, now: float) -> None:
         """Record that the mirror has every record below the high watermark of the last answer."""
         self.caught_up_at = now
+
+    def stopped(self, fault: str, acknowledgements: int) -> None:
+        """Record that the partition copies nothing until the next acknowledgement."""
+        self.fault, self.faulted_after = fault, acknowledgements
+
+    def acknowledge(self, acknowledgements: int) -> None:
+        """Let the partition continue if an operator has acknowledged its fault."""
+        if self.fault is not None and acknowledgements > self.faulted_after:
+            self.fault, self.accepted = None, self.fault
 
     def behind_seconds(self, now: float) -> float:
         """Return the seconds since the mirror last had every record of the source, or since the first answer."""

@@ -299,14 +299,18 @@ class LinkFetcher:
                     )
                     return False
                 answer = batches.arrived(Offset(meta.log_start_offset))
+        accepted = mirror.copying.accepted
         step = next_step(
             MirrorLog(
                 mirror.log_start_offset, mirror.log_end_offset, mirror.leader_epoch, mirror.log.leader_epochs
             ),
             answer,
-            OnTruncation(link.policies.truncated),
-            OnExpiry(link.policies.expired),
+            OnTruncation.FOLLOW
+            if accepted == FaultReason.SOURCE_TRUNCATED
+            else OnTruncation(link.policies.truncated),
+            OnExpiry.SKIP if accepted == FaultReason.SOURCE_EXPIRED else OnExpiry(link.policies.expired),
         )
+        mirror.copying.accepted = None
         match step:
             case Append(log_start):
                 await self._append(mirror, batches, log_start)
@@ -363,7 +367,8 @@ class LinkFetcher:
         await self._parts.copies.skip(mirror, offset)
 
     def _stop(self, mirror: LeaderReplica, step: Stop, detail: str) -> None:
-        mirror.copying.fault = str(step.reason)
+        link = self._link()
+        mirror.copying.stopped(str(step.reason), 0 if link is None else link.acknowledgements)
         self._log.error(
             "mirror stopped",
             partition=f"{mirror.topic}-{mirror.index}",

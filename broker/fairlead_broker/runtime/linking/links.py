@@ -89,6 +89,10 @@ class Links:
         """Pause or resume a link. Raises `link_not_found`."""
         return self._described(link, await self._admin.set_state(link, state))
 
+    async def acknowledge(self, link: str) -> LinkDescription:
+        """Let the stopped mirrors of a link continue. Raises `link_not_found`."""
+        return self._described(link, await self._admin.acknowledge(link))
+
     async def promote(self, link: str, request: PromoteRequest) -> list[LinkTopic]:
         """Begin promotions; return the mirrors. Raises `link_not_found` and `topic_not_found`."""
         names = await self._admin.promote(link, request.topics, request.mode)

@@ -35,6 +35,8 @@ class MirrorFetching:
             while True:
                 self._wake.clear()
                 for link, record in self._metadata.links.items():
+                    for mirror in self._mirrors(link):
+                        mirror.copying.acknowledge(record.value.acknowledgements)
                     running = self._running.get(link)
                     if (running is None or running.done()) and self._is_due(link, record.value):
                         self._running[link] = tasks.create_task(

@@ -45,6 +45,7 @@ class LinkCalls:
             "delete_link": self.delete_link,
             "pause_link": self.pause_link,
             "resume_link": self.resume_link,
+            "acknowledge_link": self.acknowledge_link,
             "link_topics": at_controller(self.link_topics),
             "promote_link": self.promote_link,
             "take_back_link": self.take_back_link,
@@ -101,6 +102,11 @@ class LinkCalls:
         """``POST /v1/links/{link}:resume``."""
         self._broker.admit()
         await call.answer_json(await self._broker.links.set_state(_link(call), LinkState.RUNNING))
+
+    async def acknowledge_link(self, call: Call) -> None:
+        """``POST /v1/links/{link}:acknowledge``."""
+        self._broker.admit()
+        await call.answer_json(await self._broker.links.acknowledge(_link(call)))
 
     async def link_topics(self, call: Call) -> None:
         """``GET /v1/links/{link}/topics``, sorted by name."""

@@ -35,6 +35,22 @@ Rate = Annotated[
 ]
 Factor = Annotated[int | None, typer.Option("--replication-factor", min=1, help="Replicas of each mirror.")]
 All = Annotated[bool, typer.Option("--all", help="Every mirror of the link.")]
+NewSource = Annotated[
+    list[str] | None,
+    typer.Option("--source", metavar="URL", help="Address of a broker of the same source; repeatable."),
+]
+NewTopics = Annotated[
+    list[str] | None,
+    typer.Option("--topics", metavar="PATTERN", help="All patterns of topics; repeatable."),
+]
+NewExcluded = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="All patterns of topics to leave out; repeatable."),
+]
+NewGroups = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="PATTERN", help="All patterns of groups; repeatable."),
+]
 
 
 class OnTruncation(StrEnum):
@@ -169,22 +185,10 @@ def describe(
 @app.command("alter")
 def alter(
     name: Name,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--source", metavar="URL", help="Address of a broker of the same source; repeatable."),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="PATTERN", help="All patterns of topics; repeatable."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="All patterns of topics to leave out; repeatable."),
-    ] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--groups", metavar="PATTERN", help="All patterns of groups; repeatable."),
-    ] = None,
+    source: NewSource = None,
+    topics: NewTopics = None,
+    exclude: NewExcluded = None,
+    groups: NewGroups = None,
     config: ConfigOption = None,
     unset: UnsetOption = None,
     replication_factor: Annotated[
@@ -257,6 +261,22 @@ def resume(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output 
             return await admin.resume_link(name)
 
     print_done(f"link {name} runs", run(work()), output)
+
+
+@app.command("acknowledge")
+def acknowledge(
+    name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
+) -> None:
+    """Let stopped mirrors continue, each with the loss that stopped it.
+
+    Example: fairlead link acknowledge east
+    """
+
+    async def work() -> LinkDescription:
+        async with Admin(bootstrap) as admin:
+            return await admin.acknowledge_link(name)
+
+    print_done(f"stopped mirrors of link {name} continue", run(work()), output)
 
 
 @app.command("promote")
