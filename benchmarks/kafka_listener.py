@@ -31,18 +31,12 @@ from peers.brokers import (
     fetch_kafka,
     free_port,
 )
+from throughput import CONSUMER_OPTIONS
 
 from fairlead import Admin
 
 PARTITIONS = 1
 TUNED = ("batch.size=500000", "linger.ms=10")
-FETCHES = (
-    "max.partition.fetch.bytes=4194304",
-    "fetch.max.bytes=52428800",
-    "fetch.min.bytes=1048576",
-    "max.poll.records=50000",
-    "receive.buffer.bytes=4194304",
-)
 LONE_RECORDS = 500
 IDLE_SECONDS = 20.0
 JOIN_SECONDS_MAX = 300.0
@@ -135,7 +129,8 @@ class KafkaClients:
         output = self._kafka.tool(
             "org.apache.kafka.tools.ConsumerPerformance",
             *("--bootstrap-server", side.bootstrap, "--topic", topic, "--num-records", str(records)),
-            *("--hide-header", "--timeout", "60000", "--command-property", *FETCHES),
+            *("--hide-header", "--timeout", "60000"),
+            *CONSUMER_OPTIONS,
         )
         rate = float(output.strip().splitlines()[-1].split(",")[-1])
         if not 0 < rate < math.inf:

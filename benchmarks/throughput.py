@@ -35,13 +35,16 @@ PARTITIONS = 6
 VALUE_BYTES = 100
 KILOBYTE = 1_000
 PRODUCER_SETTINGS = ("acks=all", "batch.size=500000", "linger.ms=10", "compression.type=none")
-CONSUMER_SETTINGS = (
-    "max.partition.fetch.bytes=4194304",
-    "fetch.max.bytes=52428800",
-    "fetch.min.bytes=1048576",
-    "max.poll.records=50000",
-    "receive.buffer.bytes=4194304",
+CONSUMER_OPTIONS = (
+    # The values of these two options, or their defaults, replace the client's properties of the same meaning.
+    *("--fetch-size", "4194304"),
+    *("--socket-buffer-size", "4194304"),
+    # The tool reads one property after each option, and ignores further values without an error.
+    *("--command-property", "fetch.max.bytes=52428800"),
+    *("--command-property", "fetch.min.bytes=1048576"),
+    *("--command-property", "max.poll.records=50000"),
 )
+"""Options of ConsumerPerformance for large fetches."""
 
 
 class Bench:
@@ -167,10 +170,8 @@ class Bench:
         arguments = ["--bootstrap-server", bootstrap, "--topic", topic, *_with_file(tls)]
         arguments += ["--num-records", str(self._records), "--hide-header"]
         # The default timeout of ten seconds is too short on a busy machine.
-        arguments += ["--timeout", "60000", "--command-property"]
-        output = self._kafka.tool(
-            "org.apache.kafka.tools.ConsumerPerformance", *arguments, *CONSUMER_SETTINGS
-        )
+        arguments += ["--timeout", "60000"]
+        output = self._kafka.tool("org.apache.kafka.tools.ConsumerPerformance", *arguments, *CONSUMER_OPTIONS)
         rate = float(output.strip().splitlines()[-1].split(",")[-1])
         if not 0 < rate < math.inf:
             msg = f"Kafka's tool measures nothing with so few records: {output.strip()}"
