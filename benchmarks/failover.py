@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
 
-from outcomes import Outcome
+from pairing import Outcome
 from peers.clusters import BROKERS, FairleadCluster
 
 from fairlead import Admin, Consumer, Delivery, Producer

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 import uvloop
 from failover import new_topic
-from outcomes import Outcome
+from pairing import Outcome
 from peers.brokers import HERE
 from peers.clusters import BROKERS, FairleadCluster
 from throughput import VALUE_BYTES

@@ -16,8 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from outcomes import Outcome
-from pairing import Pairs, table
+from pairing import Outcome, Pairs, table
 from parts import add_folders, measure_parts
 from peers.awake import awake_processors
 from peers.brokers import HERE, FairleadPeer, KafkaPeer, alone, both_peers, fetch_kafka

@@ -1,13 +1,14 @@
-"""Alternating pairs: both peers do the same work in turn, and each pair of measurements gives a ratio.
+"""Cases of the results: alternating pairs with a peer, and outcomes of measurements without a peer.
 
-Machines are shared and noisy, so the ratio of two measurements made in quick succession is more reliable than two
-absolute figures. The module performs no I/O.
+In a pair, both peers do the same work in turn, and each pair of measurements gives a ratio. Machines are shared and
+noisy, so the ratio of two measurements made in quick succession is more reliable than two absolute figures. The module
+performs no I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
 
@@ -53,6 +54,21 @@ class Pairs:
             "direction": "at least" if self.at_least else "at most",
             "reached": self.reached,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A row of the page; the results file also has the numbers that the row is made of."""
+
+    case: str
+    measured: str
+    target: str = "reported"
+    reached: bool | None = None
+    """Whether the target is met; None if there is no target."""
+
+    def document(self) -> dict[str, object]:
+        """Return the outcome as a JSON object for the results file."""
+        return asdict(self)
 
 
 def table(results: Sequence[Pairs]) -> str:

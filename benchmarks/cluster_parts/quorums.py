@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import failover
-from outcomes import Outcome
-from pairing import Pairs
+from pairing import Outcome, Pairs
 from peers.brokers import HERE, fetch_kafka
 from peers.clusters import BROKERS, FairleadCluster, KafkaCluster
 from throughput import PARTITIONS, VALUE_BYTES

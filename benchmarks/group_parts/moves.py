@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from failover import Condition, new_topic, percentiles, settled, until
-from outcomes import Outcome
+from pairing import Outcome
 from peers.brokers import HERE
 from peers.clusters import FairleadCluster
 from workloads.groups_workload import BUCKETS_A_SECOND

@@ -109,13 +109,20 @@ def documents() -> dict[str, dict[str, Any]]:
             "reached": True,
         }
     )
-    outcome = {"case": "case alone", "measured": "p50 2 ms", "target": "at most 3 ms", "reached": True}
-    alone = measured(outcomes=[outcome])
-    cluster = {part: compared(part) for part in ("throughput", "slow-follower", "quorum-throughput")}
     return {
         "bench.json": bench,
         "revisions.json": {"revisions": compared("revisions")},
         "spark.json": spark,
+        **documents_of_clusters(),
+    }
+
+
+def documents_of_clusters() -> dict[str, dict[str, Any]]:
+    """Return results of every part of `make bench-latency`, `make bench-cluster` and `make bench-groups`."""
+    outcome = {"case": "case alone", "measured": "p50 2 ms", "target": "at most 3 ms", "reached": True}
+    alone = measured(outcomes=[outcome])
+    cluster = {part: compared(part) for part in ("throughput", "slow-follower", "quorum-throughput")}
+    return {
         "latency.json": {"paced": compared("paced")}
         | dict.fromkeys(("partitions", "bursts", "steady", "large"), alone),
         "cluster.json": cluster
