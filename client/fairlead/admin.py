@@ -188,9 +188,10 @@ class Admin:
             await self._transport.retry(self._check_leaders, created)
         return created
 
-    async def list_topics(self) -> list[TopicDescription]:
-        """Return every topic, sorted by name."""
-        return await self._pages("/v1/topics", "list topics", Page[TopicDescription])
+    async def list_topics(self, *, settings: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Return every topic, sorted by name, with all its settings or with the given ones."""
+        query: dict[str, str] = {} if settings is None else {"config": ",".join(settings)}
+        return await self._pages("/v1/topics", "list topics", Page[TopicDescription], query)
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic with each configuration value and its source. Raises `TopicNotFoundError`."""
@@ -601,10 +602,7 @@ class Admin:
         return await self._call("GET", path, subject, PartitionTransactions)
 
     async def partition_producers(self, place: TopicPartition) -> list[PartitionProducer]:
-        """Return the idempotent producers that a partition remembers, ordered by id.
-
-        Raises `TopicNotFoundError`, `PartitionNotFoundError`.
-        """
+        """Return the producers that a partition remembers, by id. Raises `PartitionNotFoundError`."""
         path, subject = f"{paths.partition(place)}/producers", f"producers of {place}"
         return await self._pages(path, subject, Page[PartitionProducer])
 

@@ -66,6 +66,13 @@ TOPICS: Final = QueryParameter(
     explanation="only these topics, by default all",
 )
 
+CONFIG_NAMES: Final = QueryParameter(
+    name="config",
+    kind=ParameterKind.TEXT,
+    maximum=4096,
+    explanation="settings in the answer, separated by commas, by default all",
+)
+
 
 def _json(status: int, type_: object, explanation: str, headers: tuple[str, ...] = ()) -> AnswerForm:
     return AnswerForm(
@@ -121,8 +128,9 @@ TOPIC_ROUTES: Final = (
         path="/v1/topics",
         summary="The topics, by name",
         access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
-        query=(LIMIT, AFTER),
+        query=(LIMIT, AFTER, CONFIG_NAMES),
         answers=(_json(200, Page[TopicDescription], "one page of topics"),),
+        problems=("invalid_config",),
     ),
     Route(
         name="create_topic",

@@ -26,7 +26,7 @@ from fairlead_api.bodies.group_answers import LagAnswer
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata, TopicDescription, Versions
 from fairlead_api.bodies.security import WhoAmI
 from fairlead_console.observation.history import History, grown
-from fairlead_console.observation.picture import LogEnds, Picture, Topic, byte_rate, outlined, shortened
+from fairlead_console.observation.picture import LISTED_SETTINGS, LogEnds, Picture, Topic, byte_rate, outlined
 
 T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
@@ -193,7 +193,9 @@ class Observer:
         )
         now = clock.monotonic()
         if described or not is_same or now - self._described_at > DESCRIPTIONS_SECONDS:
-            self._descriptions = {each.name: shortened(each) for each in await self._admin.list_topics()}
+            # All settings of 10,000 topics would take a hundred megabytes.
+            listed = await self._admin.list_topics(settings=LISTED_SETTINGS)
+            self._descriptions = {each.name: each for each in listed}
             self._described_at = now
         return self._descriptions
 

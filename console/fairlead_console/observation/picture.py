@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-import msgspec
-
 from fairlead.health import Health, health_of
 from fairlead_api.bodies.group_answers import LagAnswer
 from fairlead_api.bodies.metadata import (
@@ -22,7 +20,7 @@ from fairlead_api.bodies.metadata import (
 from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.bodies.security import WhoAmI
 
-LISTED_SETTINGS: Final = frozenset(("cleanup.policy", "retention.bytes", "retention.ms"))
+LISTED_SETTINGS: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +167,6 @@ class Picture:
                     if broker is not None:
                         counts[broker] = counts.get(broker, 0) + 1
         return counts
-
-
-def shortened(description: TopicDescription) -> TopicDescription:
-    """Return a description with the settings that lists show.
-
-    All settings of 10,000 topics take a hundred megabytes.
-    """
-    config = {name: entry for name, entry in description.config.items() if name in LISTED_SETTINGS}
-    return msgspec.structs.replace(description, config=config)
 
 
 def outlined(topic: TopicMetadata) -> TopicDescription:

@@ -64,12 +64,16 @@ async def test_a_dry_run_creates_nothing(admin: Admin) -> None:
 
 
 async def test_topics_are_listed_over_pages(admin: Admin) -> None:
-    """Topics are listed completely and in order of their names, over any number of pages."""
+    """Topics are listed completely and in order of their names, over any number of pages, with the wanted settings."""
     names = [f"topic-{index:03}" for index in range(120)]
     for name in names:
         await admin.create_topic(name, wait=False)
 
     assert [topic.name for topic in await admin.list_topics()] == names
+    few = await admin.list_topics(settings=["retention.ms", "cleanup.policy"])
+    assert {frozenset(topic.config) for topic in few} == {frozenset(("retention.ms", "cleanup.policy"))}
+    with pytest.raises(InvalidConfigError):
+        await admin.list_topics(settings=["retention.minutes"])
 
 
 async def test_topics_are_changed_and_deleted(admin: Admin) -> None:

@@ -6,13 +6,14 @@ allowed; this module handles bodies, parameters and pages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import Page, TopicDescription, TopicEra, TopicHandOver, TopicMirror
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
-from fairlead_api.configuration import ConfigEntry
+from fairlead_api.configuration import TOPIC_KEYS, ConfigEntry, unknown_key
+from fairlead_api.excerpts import excerpt
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.configs import differences
@@ -58,7 +59,8 @@ class TopicCalls:
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
         )
-        await call.answer_json(Page(items=[described(view) for view in chosen], next=following))
+        settings = _chosen_settings(call.query.text_or_none("config"))
+        await call.answer_json(Page(items=[described(view, settings) for view in chosen], next=following))
 
     async def describe_topic(self, call: Call) -> None:
         """``GET /v1/topics/{topic}``."""
@@ -88,19 +90,30 @@ class TopicCalls:
         await call.answer(HTTPStatus.NO_CONTENT, [])
 
 
-def described(view: TopicView) -> TopicDescription:
-    """Return the description of a topic in the API's format."""
+def described(view: TopicView, settings: Collection[str] = TOPIC_KEYS) -> TopicDescription:
+    """Return the description of a topic in the API's format, with the given settings."""
     return TopicDescription(
         name=view.name,
         topic_id=view.topic_id,
         state=view.state.value,
         partitions=view.partition_count,
         replication_factor=view.replication_factor,
-        config=dict(view.config_entries),
+        config={name: entry for name, entry in view.config_entries.items() if name in settings},
         mirror=_mirror_of(view),
         eras=[TopicEra(epoch=each.epoch, cluster_id=each.cluster_id) for each in view.eras],
         handed_over=_handed_over(view),
     )
+
+
+def _chosen_settings(text: str | None) -> Collection[str]:
+    """Return the settings that a query names, by default all. Raises `invalid_config` for an unknown setting."""
+    if text is None:
+        return TOPIC_KEYS
+    names = text.split(",")
+    for name in names:
+        if name not in TOPIC_KEYS:
+            raise ProblemError("invalid_config", unknown_key(name, TOPIC_KEYS), data={"key": excerpt(name)})
+    return frozenset(names)
 
 
 def _mirror_of(view: TopicView) -> TopicMirror | None:
