@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import subprocess
 import sys
@@ -59,7 +60,11 @@ class Crew:
             cluster.bootstrap,
         ]
         command += ["--topic", topic, "--group", GROUP, "--members", str(members), *more]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # Without a buffer, Python drops the rest of a large report that the pipe accepts only in part.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert process.stdout is not None
         assert process.stdout.readline(), "the members ended before they began"
         return cls(process)

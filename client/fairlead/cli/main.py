@@ -8,6 +8,7 @@ install needs no server.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 import traceback
@@ -382,6 +383,17 @@ def open_missing_streams() -> None:
         sys.stderr = nothing.open("w")
 
 
+def buffer_output() -> None:
+    """Buffer standard output by line if Python runs with PYTHONUNBUFFERED, as in many containers.
+
+    Without a buffer, Python drops the rest of a text that the system writes only in part, as pipes do with large texts.
+    """
+    if isinstance(sys.stdout.buffer, io.RawIOBase):
+        raw = sys.stdout.buffer
+        encoding, errors = sys.stdout.encoding, sys.stdout.errors
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+
+
 def flush_streams(code: int) -> int:
     """Flush the standard streams; return the exit code, which reports a failure if output was lost."""
     try:
@@ -406,6 +418,7 @@ def main() -> NoReturn:
     pause_collection(sys.argv[1:])
     calculate_alone(sys.argv[1:])
     open_missing_streams()
+    buffer_output()
     code = run_command(sys.argv[1:])
     os._exit(flush_streams(code))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.main import COMMANDS, EXTRA_VERBS, imported, run_command
+from fairlead.cli.main import COMMANDS, EXTRA_VERBS, buffer_output, imported, run_command
 
 HEAVY = ("pyarrow", "numpy", "pyreqwest", "rich.console", "yaml", "pydantic", "importlib.metadata")
 ASKING = [
@@ -21,6 +22,36 @@ ASKING = [
     "--output",
     "json",
 ]  # a command that parses its settings, then refuses the address
+
+
+class NarrowPipe(io.RawIOBase):
+    """Output that accepts seven bytes in each write, as a full pipe accepts only a part of a text."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Accept the first seven bytes."""
+        part = bytes(data)[:7]
+        self.received += part
+        return len(part)
+
+
+def test_output_without_a_buffer_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With PYTHONUNBUFFERED, texts and bytes are written completely to an output that accepts only parts of them."""
+    pipe = NarrowPipe()
+    unbuffered = io.TextIOWrapper(pipe, "utf-8", write_through=True)  # type: ignore[type-var]
+    monkeypatch.setattr(sys, "stdout", unbuffered)
+    buffer_output()
+    sys.stdout.write("a longer text\n")
+    sys.stdout.buffer.write(b"records of a topic\n")
+    sys.stdout.buffer.flush()
+
+    assert pipe.received == b"a longer text\nrecords of a topic\n"
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["topic", "--help"], ASKING])
