@@ -24,7 +24,7 @@ from fairlead_broker.wiring.start import RunningBroker, acquaint, start_broker
 from runtime_kit import TopicClient
 
 FREE = "127.0.0.1:0"
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 """Timeout of each wait in seconds, long because a loaded machine is slow."""
 QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
 
