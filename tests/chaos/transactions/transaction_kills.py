@@ -479,6 +479,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    # A shell starts background jobs with SIGINT ignored, and the interrupted programs would inherit the ignored SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.disable(logging.ERROR)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     shutil.rmtree(KEPT, ignore_errors=True)

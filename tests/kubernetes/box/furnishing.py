@@ -34,8 +34,13 @@ def furnish(state: Path) -> None:
     for folder in PRIVATE_FOLDERS:
         _write_to_memory(folder)
     STATE.mkdir()
-    # The folder is mounted by its open handle, because the path of the folder may be below one of the private folders.
-    subprocess.run(["mount", "--bind", f"/proc/self/fd/{handle}", str(STATE)], check=True, pass_fds=[handle])
+    # The folder is mounted by its open handle, because the path of the folder may be below one of the private folders;
+    # `mount` would replace the handle with this path.
+    subprocess.run(
+        ["mount", "--no-canonicalize", "--bind", f"/proc/self/fd/{handle}", str(STATE)],
+        check=True,
+        pass_fds=[handle],
+    )
     for folder in ("log", "pids"):
         (STATE / folder).mkdir(exist_ok=True)
     for setting, value in KUBELET_SETTINGS.items():
