@@ -115,7 +115,7 @@ def test_manifests(server: Kubernetes) -> None:
         assert len(server.api.apply(objects, dry_run=True)) == len(objects)
         kinds[name] = sorted(one["kind"] for one in objects)
 
-    assert samples.count("(server dry run)") == 8
+    assert samples.count("(server dry run)") == 9
     base, two, everywhere = (kinds[name] for name in KUSTOMIZATIONS)
     assert "ClusterRole" not in base
     assert sorted([*base, "PodDisruptionBudget"]) == two

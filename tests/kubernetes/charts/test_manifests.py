@@ -96,6 +96,7 @@ def test_none_of_the_files_is_in_git() -> None:
     assert tracked.stdout.split() == [
         "manifests/crds/clusters.fairlead.dev.yaml",
         "manifests/crds/etcdbackups.fairlead.dev.yaml",
+        "manifests/crds/links.fairlead.dev.yaml",
         "manifests/crds/rebalances.fairlead.dev.yaml",
         "manifests/crds/topics.fairlead.dev.yaml",
         "manifests/crds/users.fairlead.dev.yaml",

@@ -107,8 +107,9 @@ class PodBrokers(BrokerProcesses):
     def _write(self, folder: Path, volume: Manifest) -> None:
         if "secret" in volume:
             found = self.client.get(f"secret/{volume['secret']['secretName']}", self.namespace)
-            assert found is not None, f"there is no Secret of {volume}"
-            content = {name: base64.b64decode(each) for name, each in found["data"].items()}
+            assert found is not None or volume["secret"].get("optional"), f"there is no Secret of {volume}"
+            data = found["data"] if found is not None else {}
+            content = {name: base64.b64decode(each) for name, each in data.items()}
         elif "configMap" in volume:
             found = self.client.get(f"configmap/{volume['configMap']['name']}", self.namespace)
             assert found is not None, f"there is no ConfigMap of {volume}"
