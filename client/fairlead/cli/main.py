@@ -384,14 +384,15 @@ def open_missing_streams() -> None:
 
 
 def buffer_output() -> None:
-    """Buffer standard output by line if Python runs with PYTHONUNBUFFERED, as in many containers.
+    """Buffer standard output even if Python runs with PYTHONUNBUFFERED, as in many containers.
 
     Without a buffer, Python drops the rest of a text that the system writes only in part, as pipes do with large texts.
     """
     if isinstance(sys.stdout.buffer, io.RawIOBase):
-        raw = sys.stdout.buffer
-        encoding, errors = sys.stdout.encoding, sys.stdout.errors
-        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
+        stream, raw = sys.stdout, sys.stdout.buffer
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=stream.isatty()
+        )
 
 
 def flush_streams(code: int) -> int:
@@ -401,8 +402,10 @@ def flush_streams(code: int) -> int:
     except BrokenPipeError:
         pass
     except (OSError, ValueError) as error:
-        typer.echo(f"error: {error}", err=True)
-        code = code or ExitCode.FAILED
+        # A command that has failed has reported its error, which may be the same one.
+        if code == ExitCode.OK:
+            typer.echo(f"error: {error}", err=True)
+            code = ExitCode.FAILED
     with suppress(OSError, ValueError):
         sys.stderr.flush()
     return code

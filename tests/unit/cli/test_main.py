@@ -48,6 +48,7 @@ def test_output_without_a_buffer_is_complete(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "stdout", unbuffered)
     buffer_output()
     sys.stdout.write("a longer text\n")
+    sys.stdout.flush()
     sys.stdout.buffer.write(b"records of a topic\n")
     sys.stdout.buffer.flush()
 

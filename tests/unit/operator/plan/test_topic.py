@@ -286,3 +286,11 @@ def test_unmanaged_keys_that_do_not_exist_are_warned_of() -> None:
 def test_refusals_of_brokers_have_reasons(code: str, key: str, reason: str) -> None:
     """A refusal by the brokers becomes a finding with a reason and the brokers' message."""
     assert refused(code, key, "because") == Finding(reason, "because")
+
+
+def test_a_mirror_is_left_to_its_link() -> None:
+    """A topic that a link mirrors is not changed, whatever the Topic wants."""
+    planned = plan(wanted(partitions=5, replicas=3), topic(link="east"))
+
+    assert reasons(planned) == ["OwnedByLink"]
+    assert planned.actions == ()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+import render_kit
 from fairlead_api.resources.link import Link
 from fairlead_operator.naming import Manifest
-from fairlead_operator.render.links import credentials_of
+from fairlead_operator.render.links import credentials_of, credentials_volume, empty_credentials
 
 
 def a_link(credentials: str | None = None, authorities: str | None = None) -> Link:
@@ -76,3 +77,13 @@ def test_missing_credentials_are_named(link: Link, secrets: dict[str, Manifest |
 
     assert missing is not None
     assert f"Secret {named}" in missing
+
+
+def test_the_secret_of_a_cluster_is_the_one_that_brokers_mount() -> None:
+    """The Secret without credentials has the name in the brokers' volume, and belongs to the Cluster."""
+    cluster = render_kit.cluster_of()
+    made = empty_credentials(cluster)
+
+    assert made["metadata"]["name"] == credentials_volume(cluster)["secret"]["secretName"]
+    assert made["metadata"]["ownerReferences"][0]["name"] == cluster.name
+    assert "data" not in made

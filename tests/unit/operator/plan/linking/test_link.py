@@ -205,6 +205,16 @@ def test_blocked_stopped_and_unreachable_topics_are_reported() -> None:
     assert "t6" not in blocked.message
 
 
+def test_only_stopped_mirrors_and_an_unreachable_source_are_findings() -> None:
+    """A link that copies has no findings; a stopped mirror and a source that does not answer are one finding each."""
+    live = live_of(a_link())
+
+    assert findings_of(live, [a_topic("orders")]) == ()
+    assert [each.reason for each in findings_of(live, [a_topic("orders", "faulted")])] == ["MirrorsStopped"]
+    unreachable = live_of(a_link(), source_problem="no answer")
+    assert [each.reason for each in findings_of(unreachable, ())] == ["SourceUnreachable"]
+
+
 def test_promotion_is_reported_until_the_field_is_removed() -> None:
     """`Promoted` is False while a mirror is left, True afterwards, kept while brokers are silent, and then removed."""
     link = a_link(promote={"topics": ["*"]})
