@@ -55,6 +55,7 @@ from fairlead_operator.ports import Conflict, Key, KubernetesApi, NotFound, Obje
 from fairlead_operator.reconcile.finalizers import is_held, take_off
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
+from fairlead_operator.reconcile.statuses import status_manifest
 from fairlead_operator.render.links import credentials_of, empty_credentials
 
 CONFLICT_SECONDS: Final = 0.5
@@ -240,7 +241,7 @@ class LinkReconciler:
     async def _write(self, link: Link, manifest: Manifest, status: LinkStatus) -> None:
         with contextlib.suppress(NotFound):
             await self._api.apply_status_if_changed(
-                _status_manifest(link.namespace, link.name, status), manifest
+                status_manifest(ObjectRef(LINK, link.namespace, link.name), status.manifest()), manifest
             )
 
     async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
@@ -253,14 +254,7 @@ class LinkReconciler:
         except ValueError:
             before = LinkStatus()
         status = unreadable_status(before, metadata.get("generation", 0), str(error), self._clock.now())
-        published = _status_manifest(metadata["namespace"], metadata["name"], status)
+        published = status_manifest(
+            ObjectRef(LINK, metadata["namespace"], metadata["name"]), status.manifest()
+        )
         await self._api.apply_status_if_changed(published, manifest)
-
-
-def _status_manifest(namespace: str, name: str, status: LinkStatus) -> Manifest:
-    return {
-        "apiVersion": LINK.api_version,
-        "kind": LINK.kind,
-        "metadata": {"namespace": namespace, "name": name},
-        "status": status.manifest(),
-    }

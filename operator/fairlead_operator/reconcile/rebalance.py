@@ -45,6 +45,7 @@ from fairlead_operator.ports import Conflict, Invalid, Key, KubernetesApi, NotFo
 from fairlead_operator.reconcile.finalizers import is_held, take_off
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
+from fairlead_operator.reconcile.statuses import status_manifest
 
 MOVING_SECONDS: Final = 3.0
 """Interval at which the progress of moves is checked."""
@@ -276,7 +277,8 @@ class RebalanceReconciler:
     async def _write(self, rebalance: Rebalance, manifest: Manifest, status: RebalanceStatus) -> None:
         with contextlib.suppress(NotFound):
             await self._api.apply_status_if_changed(
-                _status_manifest(rebalance.namespace, rebalance.name, status), manifest
+                status_manifest(ObjectRef(REBALANCE, rebalance.namespace, rebalance.name), status.manifest()),
+                manifest,
             )
 
     async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
@@ -294,21 +296,14 @@ class RebalanceReconciler:
             before.conditions, str(error), now=self._clock.now(), generation=generation
         )
         status = before.model_copy(update={"conditions": conditions, "observed_generation": generation})
-        wanted = _status_manifest(metadata["namespace"], metadata["name"], status)
+        wanted = status_manifest(
+            ObjectRef(REBALANCE, metadata["namespace"], metadata["name"]), status.manifest()
+        )
         await self._api.apply_status_if_changed(wanted, manifest)
 
 
 def _ref(rebalance: Rebalance) -> ObjectRef:
     return ObjectRef(REBALANCE, rebalance.namespace, rebalance.name)
-
-
-def _status_manifest(namespace: str, name: str, status: RebalanceStatus) -> Manifest:
-    return {
-        "apiVersion": REBALANCE.api_version,
-        "kind": REBALANCE.kind,
-        "metadata": {"namespace": namespace, "name": name},
-        "status": status.manifest(),
-    }
 
 
 def _pause(rebalance: Rebalance, plan: RebalancePlan) -> float | None:

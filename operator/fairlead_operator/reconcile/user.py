@@ -66,6 +66,7 @@ from fairlead_operator.ports import Conflict, Key, KubernetesApi, NotFound, Obje
 from fairlead_operator.reconcile.finalizers import take_off
 from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
+from fairlead_operator.reconcile.statuses import status_manifest
 from fairlead_operator.render.users import TOKEN, account_map, user_secret
 
 CONFLICT_SECONDS: Final = 0.5
@@ -270,7 +271,7 @@ class UserReconciler:
     async def _write(self, user: User, manifest: Manifest, status: UserStatus) -> None:
         with contextlib.suppress(NotFound):
             await self._api.apply_status_if_changed(
-                _status_manifest(user.namespace, user.name, status), manifest
+                status_manifest(ObjectRef(USER, user.namespace, user.name), status.manifest()), manifest
             )
 
     async def _report_unreadable(self, manifest: Manifest, error: InvalidResource) -> None:
@@ -283,17 +284,10 @@ class UserReconciler:
         except ValueError:
             before = UserStatus()
         status = unreadable_status(before, metadata.get("generation", 0), str(error), self._clock.now())
-        published = _status_manifest(metadata["namespace"], metadata["name"], status)
+        published = status_manifest(
+            ObjectRef(USER, metadata["namespace"], metadata["name"]), status.manifest()
+        )
         await self._api.apply_status_if_changed(published, manifest)
-
-
-def _status_manifest(namespace: str, name: str, status: UserStatus) -> Manifest:
-    return {
-        "apiVersion": USER.api_version,
-        "kind": USER.kind,
-        "metadata": {"namespace": namespace, "name": name},
-        "status": status.manifest(),
-    }
 
 
 def _is_of(live: Manifest, user: User) -> bool:
