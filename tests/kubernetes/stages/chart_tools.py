@@ -46,13 +46,8 @@ spec:
 PROMETHEUS_RULES = POD_MONITORS.replace("podmonitor", "prometheusrule").replace(
     "PodMonitor", "PrometheusRule"
 )
-DEFINITIONS = (
-    "clusters.fairlead.dev",
-    "etcdbackups.fairlead.dev",
-    "rebalances.fairlead.dev",
-    "topics.fairlead.dev",
-    "users.fairlead.dev",
-)
+# Names of Fairlead's custom resource definitions, such as `clusters.fairlead.dev`.
+DEFINITIONS = tuple(sorted(path.stem for path in (ROOT / "manifests/crds").glob("*.fairlead.dev.yaml")))
 
 
 def tool(name: str, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
