@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_words import has, is_done
+from cluster_words import condition_of, is_done
 from operator_process import ACCOUNT, OperatorProcess, Operators, install_definitions
 from topic_stage import Brokers, ready_reason, running_brokers
 from warm_programs import FAIRLEAD
@@ -103,7 +103,7 @@ def test_nothing_that_the_operator_asks_is_forbidden(
             ),
             place,
         )
-        api.wait(CLUSTER, place, has("Warning", "ForbiddenConfig"))
+        api.wait(CLUSTER, place, lambda each: "log.dirs" in condition_of(each, "Warning").get("message", ""))
         api.wait("networkpolicy/main-brokers", place, lambda each: each is None)
         api.delete("service/main-bootstrap", place)
         api.wait("service/main-bootstrap", place, bool)
