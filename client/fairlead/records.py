@@ -84,8 +84,8 @@ class ConsumerBatch:
     """Records of one partition that were stored together, except the records below the requested offset."""
 
     __slots__ = (
-        "_buffer", "_columns", "_header", "_headers", "_keys", "_offsets", "_rows", "_timestamps_us", "_values",
-        "base_offset", "next_offset", "partition", "topic",
+        "_buffer", "_columns", "_header", "_headers", "_keys", "_offsets", "_rows", "_stored", "_timestamps_us",
+        "_values", "base_offset", "next_offset", "partition", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +100,8 @@ class ConsumerBatch:
         """Smallest possible base offset of the next batch: the offset from which to continue."""
         self._buffer = buffer
         self._header = header
+        self._stored: pa.RecordBatch | None = None
+        """Decoded columns of the whole batch, without offsets."""
         self._columns: pa.RecordBatch | None = None
         self._rows: int | None = None
         self._offsets: Sequence[int] | None = None
@@ -128,10 +130,7 @@ class ConsumerBatch:
     def record_count(self) -> int:
         """Number of records in the batch from the requested offset on."""
         if self._rows is None:
-            whole = (
-                self.base_offset == self._header.base_offset and self.next_offset == self._header.next_offset
-            )
-            self._rows = self._header.record_count if whole else self.to_arrow().num_rows
+            self._rows = self._header.record_count if self._is_whole else self.to_arrow().num_rows
         return self._rows
 
     def __len__(self) -> int:
@@ -162,14 +161,24 @@ class ConsumerBatch:
             self._columns = self._decode()
         return self._columns
 
-    def _decode(self) -> pa.RecordBatch:
+    @property
+    def _is_whole(self) -> bool:
         header = self._header
-        try:
-            decoded = decode(self._buffer, header, verify_checksum=False)
-            offsets = offsets_of(header, decoded)
-        except ProblemError as problem:
-            subject = f"read {self.topic}-{self.partition} at offset {header.base_offset}"
-            raise error_of(problem, subject=subject) from problem
+        return self.base_offset == header.base_offset and self.next_offset == header.next_offset
+
+    def _decode_stored(self) -> pa.RecordBatch:
+        if self._stored is None:
+            header = self._header
+            try:
+                self._stored = decode(self._buffer, header, verify_checksum=False)
+            except ProblemError as problem:
+                subject = f"read {self.topic}-{self.partition} at offset {header.base_offset}"
+                raise error_of(problem, subject=subject) from problem
+        return self._stored
+
+    def _decode(self) -> pa.RecordBatch:
+        header, decoded = self._header, self._decode_stored()
+        offsets = offsets_of(header, decoded)
         columns = [offsets, *(decoded.column(name) for name in ("key", "value", "timestamp", "headers"))]
         batch = pa.RecordBatch.from_arrays(columns, names=["offset", "key", "value", "timestamp", "headers"])
         first = _rows_below(offsets, self.base_offset, header.base_offset)
@@ -184,7 +193,7 @@ class ConsumerBatch:
             self._offsets = (
                 range(self.base_offset, self.next_offset)
                 if dense
-                else cast("list[int]", self._column("offset").to_pylist())
+                else cast("list[int]", self.to_arrow().column("offset").to_pylist())
             )
         return self._offsets
 
@@ -225,7 +234,8 @@ class ConsumerBatch:
         return self._headers
 
     def _column(self, name: str) -> pa.Array:
-        return self.to_arrow().column(name)
+        # A whole batch needs no column of offsets, whose construction takes as long as decoding a small batch.
+        return (self._decode_stored() if self._is_whole else self.to_arrow()).column(name)
 
     def __iter__(self) -> Iterator[Record]:
         # Keys and values are converted to Python objects for the whole batch at once.

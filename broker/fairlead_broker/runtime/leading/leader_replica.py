@@ -268,15 +268,22 @@ class LeaderReplica:
 
         Raises the problem of an append that failed or took too long; the call may be repeated.
         """
-        self.check_not_mirror()
-        self._check_appendable(Acks.ALL)
         call = PendingProduce(1)
-        append = pending_end(call, end)
-        call.appends.append((self.leadership, append))
-        self.enqueue(append)
+        self.queue_end(call, 0, end)
         [answer] = await call.wait(timeout_seconds)
         if isinstance(answer, ProblemError):
             raise answer
+
+    def queue_end(self, call: PendingProduce, slot: int, end: TransactionEnd) -> None:
+        """Queue the marker of a decided transaction; the slot of the call gets the outcome.
+
+        Raises the problem of a partition that cannot append.
+        """
+        self.check_not_mirror()
+        self._check_appendable(Acks.ALL)
+        append = pending_end(call, slot, end)
+        call.appends.append((self.leadership, append))
+        self.enqueue(append)
 
     async def run(self, failed: Callable[[Exception], None] | None = None) -> None:
         """Append queued batches until the task is cancelled or fails; the partition has no other task.

@@ -180,10 +180,10 @@ class PendingAppend:
         self.call.settle(self.slot, answer)
 
 
-def pending_end(call: PendingProduce, end: TransactionEnd) -> PendingAppend:
+def pending_end(call: PendingProduce, slot: int, end: TransactionEnd) -> PendingAppend:
     """Return the append of a call that ends a transaction; the marker gets its first offset when it is ordered."""
     marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
-    return PendingAppend(call, 0, memoryview(marker), read_header(marker), Acks.ALL, end=end)
+    return PendingAppend(call, slot, memoryview(marker), read_header(marker), Acks.ALL, end=end)
 
 
 def pending_beginning(batch: bytes) -> PendingAppend:

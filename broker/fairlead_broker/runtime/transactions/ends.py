@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from fairlead_api.batch.control_batches import MarkerKind
@@ -22,6 +23,7 @@ from fairlead_broker.peers.transaction_messages import EndMessage, EndsRequest
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.runtime.leading.producer_order import PendingProduce
 from fairlead_broker.runtime.requests import TransactionEnd
 
 FIRST_RETRY_SECONDS: Final = 0.1
@@ -121,12 +123,20 @@ class TransactionEnds:
         else:
             self._confirmed.pop(producer_id, None)
             self._clean_at.pop(producer_id, None)
+        due = self._due
+        own = []
         for epoch, topic_id, partition in listed - confirmed:
             end = End(producer_id, epoch, topic_id, PartitionIndex(partition))
-            if end not in self._due:
-                self._due[end] = _Due(record.used_us, now, now)
+            if end not in due:
+                due[end] = _Due(record.used_us, now, now)
                 self._unconfirmed[producer_id, end.epoch] += 1
-        if self._due:
+                if self._leader(end) == self._peers.own.broker:
+                    own.append(end)
+        if own:
+            # The markers are queued before the commit is answered. Reports to other leaders wait for the task, which
+            # combines the commits of many producers.
+            self._report(self._peers.own.broker, own)
+        if due:
             self._wake.set()
 
     async def run(self, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
@@ -149,17 +159,19 @@ class TransactionEnds:
 
     async def end_here(self, ends: Sequence[EndMessage]) -> list[bool]:
         """Append the markers of commits in partitions led by this broker; return the commits with committed markers."""
-        return list(await asyncio.gather(*(self._end_here(each) for each in ends)))
+        return await _confirmed(self._queue_markers(ends))
 
-    async def _end_here(self, end: EndMessage) -> bool:
-        try:
-            replica = self._find(end.topic_id, end.partition)
+    def _queue_markers(self, ends: Sequence[EndMessage]) -> PendingProduce:
+        """Queue the markers of commits in partitions led by this broker; the call gets their outcomes."""
+        call = PendingProduce(len(ends))
+        for slot, end in enumerate(ends):
             decided = TransactionEnd(end.producer_id, end.epoch, MarkerKind.COMMIT, end.decided_us)
-            await replica.end_transaction(decided, MARKER_SECONDS_MAX)
-        except ProblemError:
-            # The next report goes to the leader that the mirror shows at that time.
-            return False
-        return True
+            try:
+                self._find(end.topic_id, end.partition).queue_end(call, slot, decided)
+            except ProblemError as problem:
+                # The next report goes to the leader that the mirror shows at that time.
+                call.settle(slot, problem)
+        return call
 
     def _report_due(self, now: float) -> None:
         by_leader: dict[BrokerId | None, list[End]] = defaultdict(list)
@@ -171,19 +183,27 @@ class TransactionEnds:
                 self._answered(ends, [self._is_deleted(end) for end in ends])
                 continue
             for at in range(0, len(ends), ENDS_MAX):
-                part = ends[at : at + ENDS_MAX]
-                for end in part:
-                    self._due[end].is_under_way = True
-                self._spawn(self._report(leader, part), "transaction ends")
+                self._report(leader, ends[at : at + ENDS_MAX])
 
-    async def _report(self, leader: BrokerId, ends: Sequence[End]) -> None:
-        messages = [EndMessage(*end, self._due[end].decided_us) for end in ends]
+    def _report(self, leader: BrokerId, ends: Sequence[End]) -> None:
+        """Queue the markers of commits in own partitions, or send the commits to their leader."""
+        messages = []
+        for end in ends:
+            due = self._due[end]
+            due.is_under_way = True
+            messages.append(EndMessage(*end, due.decided_us))
+        if leader == self._peers.own.broker:
+            answers = partial(_confirmed, self._queue_markers(messages))
+        else:
+            answers = partial(self._peers.transaction_ends, leader, EndsRequest(ends=messages))
+        self._spawn(self._take_answers(ends, answers), "transaction ends")
+
+    async def _take_answers(
+        self, ends: Sequence[End], answers: Callable[[], Awaitable[Iterable[bool]]]
+    ) -> None:
         confirmed: Iterable[bool] = [False] * len(ends)
         try:
-            if leader == self._peers.own.broker:
-                confirmed = await self.end_here(messages)
-            else:
-                confirmed = await self._peers.transaction_ends(leader, EndsRequest(ends=messages))
+            confirmed = await answers()
         except (PeerUnavailable, ProblemError):
             pass
         finally:
@@ -224,6 +244,10 @@ class TransactionEnds:
 
     def _is_deleted(self, end: End) -> bool:
         return end.topic_id in self._metadata.deleted_topics
+
+
+async def _confirmed(call: PendingProduce) -> list[bool]:
+    return [not isinstance(answer, ProblemError) for answer in await call.wait(MARKER_SECONDS_MAX)]
 
 
 async def _attempt(clean: Callable[[ProducerId], Awaitable[None]], producer_id: ProducerId) -> None:
