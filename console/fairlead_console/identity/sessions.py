@@ -11,15 +11,17 @@ import binascii
 import secrets  # noqa: TID251 - keys and ids of sessions are drawn here
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from hashlib import sha256
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fastapi import Request, Response
 
 from fairlead import clock
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 T = TypeVar("T")
 SESSION_SECONDS: Final = 12 * 3600
@@ -73,7 +75,14 @@ class Sessions:
 
     def __init__(self, key: bytes | None = None) -> None:
         """`key`: secret of any length from a file, else a random one."""
-        self._cipher = AESGCM(sha256(b"fairlead console" + (key or secrets.token_bytes(32))).digest())
+        self._key = sha256(b"fairlead console" + (key or secrets.token_bytes(32))).digest()
+
+    @cached_property
+    def _cipher(self) -> AESGCM:
+        # Consoles of open clusters have no sessions, and do without 8 MiB of cryptography.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+        return AESGCM(self._key)
 
     def begin(
         self, token: str, principal: str, via: Literal["token", "oidc"], token_expires_at: str | None
@@ -133,6 +142,8 @@ class Sessions:
         text = "".join(pieces)
         if not text:
             return None
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see `_cipher`
+
         try:
             sealed = base64.urlsafe_b64decode(text)
             nonce, contents = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]

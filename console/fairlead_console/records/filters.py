@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from fairlead_console.records import arrow
 from fairlead_console.records.json_paths import JsonPath, JsonPathError, json_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Field: TypeAlias = Literal["any", "key", "value", "headers"]
 Match: TypeAlias = Literal["contains", "regex", "path"]
@@ -52,7 +52,8 @@ class RecordFilter:
         def chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
             """Return the rows that match both conditions; only rows that match the first are tested for the second."""
             if key is not None:
-                batch = _rows(batch, pc.equal(batch.column("key"), pa.scalar(key, batch.column("key").type)))
+                keys = batch.column("key")
+                batch = _rows(batch, arrow.pc.equal(keys, arrow.pa.scalar(key, keys.type)))
             if tests is not None and batch.num_rows:
                 batch = _rows(batch, tests(batch))
             return batch
@@ -61,14 +62,14 @@ class RecordFilter:
 
 
 def _rows(batch: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
-    if not pc.any(mask).as_py():
+    if not arrow.pc.any(mask).as_py():
         return batch.slice(0, 0)
     return batch.filter(mask)
 
 
 def _known(mask: Mask) -> Mask:
     """Return a mask in which nulls count as not matching."""
-    return cast("Mask", pc.fill_null(mask, pa.scalar(False)))
+    return cast("Mask", arrow.pc.fill_null(mask, arrow.pa.scalar(False)))
 
 
 def _tests(field: Field, kind: Match, text: str) -> Callable[[pa.RecordBatch], Mask] | None:
@@ -89,7 +90,7 @@ def _tests(field: Field, kind: Match, text: str) -> Callable[[pa.RecordBatch], M
         ]
         found = _known(masks[0])
         for mask in masks[1:]:
-            found = pc.or_(found, _known(mask))
+            found = arrow.pc.or_(found, _known(mask))
         return found
 
     return fits
@@ -103,23 +104,23 @@ def _text_test(kind: Match, text: str) -> Callable[[Column], Mask]:
         # RE2 finds a text several times faster than Arrow's search for a substring.
         text = re.escape(text)
     try:
-        pc.match_substring_regex(pa.array([b""]), text)
-    except (pa.ArrowInvalid, UnicodeError) as error:
+        arrow.pc.match_substring_regex(arrow.pa.array([b""]), text)
+    except (arrow.pa.ArrowInvalid, UnicodeError) as error:
         msg = f"{error}; allowed are the regular expressions of RE2"
         raise FilterError(msg) from error
-    return lambda column: pc.match_substring_regex(column, text)
+    return lambda column: arrow.pc.match_substring_regex(column, text)
 
 
 def _in_headers(column: pa.ListArray[Any], test: Callable[[Column], Mask]) -> Mask:
     """Return for each record whether the name or the value of one of its headers matches."""
-    found = np.zeros(len(column), dtype=bool)
+    found = arrow.np.zeros(len(column), dtype=bool)
     if column.null_count < len(column):
-        entries = cast("pa.StructArray", pc.list_flatten(column))
-        parents = pc.list_parent_indices(column)
-        names = cast("Column", entries.field("key").cast(pa.binary()))
-        fits = pc.or_(test(names), _known(test(cast("Column", entries.field("value")))))
-        found[np.asarray(parents.filter(fits))] = True
-    return pa.array(found)
+        entries = cast("pa.StructArray", arrow.pc.list_flatten(column))
+        parents = arrow.pc.list_parent_indices(column)
+        names = cast("Column", entries.field("key").cast(arrow.pa.binary()))
+        fits = arrow.pc.or_(test(names), _known(test(cast("Column", entries.field("value")))))
+        found[arrow.np.asarray(parents.filter(fits))] = True
+    return arrow.pa.array(found)
 
 
 def _path_test(field: Field, text: str) -> Callable[[pa.RecordBatch], Mask]:
@@ -136,10 +137,10 @@ def _path_test(field: Field, text: str) -> Callable[[pa.RecordBatch], Mask]:
 
 def _at_path(column: Column, path: JsonPath) -> Mask:
     """Return for each document whether it matches; only documents that contain the pattern are decoded."""
-    found = np.zeros(len(column), dtype=bool)
+    found = arrow.np.zeros(len(column), dtype=bool)
     pattern = path.pattern()
-    is_likely = pc.match_substring_regex(column, pattern) if pattern else pc.is_valid(column)
-    likely = np.flatnonzero(np.asarray(_known(is_likely)))
+    is_likely = arrow.pc.match_substring_regex(column, pattern) if pattern else arrow.pc.is_valid(column)
+    likely = arrow.np.flatnonzero(arrow.np.asarray(_known(is_likely)))
     for row in likely:
         found[row] = path.matches(column[int(row)].as_buffer())
-    return pa.array(found)
+    return arrow.pa.array(found)

@@ -6,12 +6,13 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from fairlead_console.records import arrow
 from fairlead_console.records.scan import Positions, Progress, Rows, Scan, ScanRange
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EXCERPT_BYTES: Final = 4096
 """Number of bytes of a key or value that a list shows."""
@@ -66,7 +67,7 @@ def found_records(rows: Rows, records_max: int, excerpt_bytes: int = EXCERPT_BYT
     columns = rows.columns.slice(0, max(0, records_max))
     if not columns.num_rows:
         return []
-    times = cast("list[int]", columns.column("timestamp").cast(pa.int64()).to_pylist())
+    times = cast("list[int]", columns.column("timestamp").cast(arrow.pa.int64()).to_pylist())
     headers: list[Any] = columns.column("headers").to_pylist()
     offsets: list[int] = cast("list[int]", columns.column("offset").to_pylist())
     return [
@@ -90,8 +91,8 @@ def found_records(rows: Rows, records_max: int, excerpt_bytes: int = EXCERPT_BYT
 
 
 def _excerpts(column: pa.BinaryArray, excerpt_bytes: int) -> list[Excerpt | None]:
-    starts = pc.binary_slice(column, 0, excerpt_bytes).to_pylist()
-    sizes = pc.binary_length(column).to_pylist()
+    starts = arrow.pc.binary_slice(column, 0, excerpt_bytes).to_pylist()
+    sizes = arrow.pc.binary_length(column).to_pylist()
     return [
         None if data is None else Excerpt(data, size or 0) for data, size in zip(starts, sizes, strict=True)
     ]

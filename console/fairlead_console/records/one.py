@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from fairlead import Consumer, TopicPartition
+import fairlead
+from fairlead import TopicPartition
 from fairlead_console.access import Connection
 from fairlead_console.records.found import FoundRecord, found_records
 from fairlead_console.records.scan import Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SHOWN_BYTES: Final = 64 * 1024
 """Number of bytes of a key or value that the page of a record shows."""
@@ -44,7 +46,7 @@ class OneRecord:
 async def one_record(connection: Connection, topic: str, partition: int, offset: int) -> OneRecord:
     """Return the record at an offset. Raises the errors of the SDK, for example `PartitionNotFoundError`."""
     place = TopicPartition(topic, partition)
-    async with Consumer(**connection, request_timeout="10s", retry_timeout="5s") as consumer:
+    async with fairlead.Consumer(**connection, request_timeout="10s", retry_timeout="5s") as consumer:
         await consumer.assign([place])
         first, end = consumer.position(place), (await consumer.end_offsets())[place]
         if first <= offset < end:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
-from fairlead import Consumer, TopicPartition
+import fairlead
+from fairlead import TopicPartition
 from fairlead_console.access import Connection
 from fairlead_console.records.filters import RecordFilter
 from fairlead_console.records.found import FoundRecord, found_records
@@ -50,7 +51,7 @@ class Tail:
         self._chosen = wanted.compiled()
         self._record_bytes = float(RECORD_BYTES)
         self._turn = 0
-        self._consumer = Consumer(
+        self._consumer = fairlead.Consumer(
             **connection,
             isolation="read_committed" if scan_range.is_committed else "read_uncommitted",
             offset_policy="earliest",

@@ -12,14 +12,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import numpy as np
-import pyarrow as pa
-
-from fairlead import Consumer, TopicPartition, clock
+import fairlead
+from fairlead import TopicPartition, clock
 from fairlead_console.access import Connection
+from fairlead_console.records import arrow
 from fairlead_console.records.filters import RecordFilter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MIB: Final = 1024 * 1024
 PREFETCH_BYTES: Final = 16 * MIB
@@ -102,7 +104,7 @@ class Scan:
         self._is_unfiltered = wanted.accepts_all
         self._chosen: Callable[[pa.RecordBatch], pa.RecordBatch] = wanted.compiled()
         self._ends_at = clock.monotonic() + limits.seconds
-        self._consumer = Consumer(
+        self._consumer = fairlead.Consumer(
             **connection,
             isolation="read_committed" if scan_range.is_committed else "read_uncommitted",
             offset_policy="earliest",
@@ -122,7 +124,7 @@ class Scan:
                     self.progress.found += rows.columns.num_rows
                     yield rows
 
-    async def _bounds(self, consumer: Consumer) -> tuple[Positions, Positions]:
+    async def _bounds(self, consumer: fairlead.Consumer) -> tuple[Positions, Positions]:
         """Assign the partitions; return the first offset and the end offset of each."""
         topic, partition = self._range.topic, self._range.partition
         chosen = [] if partition is None else [TopicPartition(topic, partition)]
@@ -242,4 +244,4 @@ class Scan:
 
 
 def _reversed(columns: pa.RecordBatch) -> pa.RecordBatch:
-    return columns.take(np.arange(columns.num_rows - 1, -1, -1))
+    return columns.take(arrow.np.arange(columns.num_rows - 1, -1, -1))

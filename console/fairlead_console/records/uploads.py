@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from fairlead import Producer
-from fairlead.cli.records.lines import line_parser, read_records
+import fairlead
 from fairlead_console.access import Connection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 READ_BYTES: Final = 1024 * 1024
 LINES: Final = ".txt"
@@ -52,7 +52,9 @@ async def produce_file(
     """Write all records of a file in one transaction, and return their number. Raises `UsageError` for a bad file."""
     records = 0
     async with (
-        Producer(**connection, transactional=True, request_timeout="10s", retry_timeout="30s") as producer,
+        fairlead.Producer(
+            **connection, transactional=True, request_timeout="10s", retry_timeout="30s"
+        ) as producer,
         producer.transaction(),
     ):
         async for batch in _batches(path, key_column, line_bytes_max):
@@ -62,11 +64,13 @@ async def produce_file(
 
 
 async def _batches(path: Path, key_column: str | None, line_bytes_max: int) -> AsyncIterator[pa.RecordBatch]:
+    # Both readers import Arrow, and the reader of files takes 5 MiB more; few consoles ever read a file.
     if path.suffix == LINES:
+        from fairlead.cli.records.lines import line_parser, read_records  # noqa: PLC0415
+
         async for batch in read_records(_parts(path), line_parser(None, None, None), line_bytes_max):
             yield batch
         return
-    # Readers of files take 5 MiB of memory, and few consoles ever read one.
     from fairlead.cli.records.files import table_file  # noqa: PLC0415
 
     blocks = (await asyncio.to_thread(table_file, path)).blocks(key_column, line_bytes_max)

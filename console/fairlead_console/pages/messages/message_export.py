@@ -7,17 +7,20 @@ import base64
 import io
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import pyarrow as pa
 from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import StreamingResponse
 
 from fairlead_api.timestamps import format_timestamp
 from fairlead_console.access import Access, ShownRecords
+from fairlead_console.records import arrow
 from fairlead_console.records.query import QueryError, message_query
 from fairlead_console.records.scan import Rows, Scan, ScanLimits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 router = APIRouter()
 RECORDS_MAX: Final = 1_000_000
@@ -61,7 +64,7 @@ async def _lines(scan: Scan, topic: str) -> AsyncIterator[bytes]:
 
 def _chunk(topic: str, rows: Rows) -> bytes:
     columns = rows.columns
-    times = columns.column("timestamp").cast(pa.int64())
+    times = columns.column("timestamp").cast(arrow.pa.int64())
     timed = columns.set_column(columns.schema.get_field_index("timestamp"), "timestamp", times)
     return b"".join(_line(topic, rows.partition, row) for row in timed.to_pylist())
 
@@ -94,10 +97,10 @@ async def _stream(scan: Scan) -> AsyncIterator[bytes]:
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     buffered = _Chunks()
     async for rows in scan.rows():
-        partition = pa.array([rows.partition] * rows.columns.num_rows, pa.int32())
+        partition = arrow.pa.array([rows.partition] * rows.columns.num_rows, arrow.pa.int32())
         batch = rows.columns.append_column("partition", partition)
         if writer is None:
-            writer = pa.ipc.new_stream(buffered, batch.schema)
+            writer = arrow.pa.ipc.new_stream(buffered, batch.schema)
         if batch.num_rows:
             writer.write_batch(batch)
             yield buffered.take()

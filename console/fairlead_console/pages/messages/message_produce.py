@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request, Response, UploadFile
 from fastapi.responses import HTMLResponse
 
-from fairlead import Producer
+import fairlead
 from fairlead.cli.session import UsageError
 from fairlead.errors import ClusterError, FixError
 from fairlead_console.access import Access, ClusterAccess
@@ -59,7 +59,9 @@ async def produce(
     try:
         pairs = headers_of_lines(headers)
         place = _partition(partition)
-        async with Producer(**access.connection, request_timeout="10s", retry_timeout="5s") as producer:
+        async with fairlead.Producer(
+            **access.connection, request_timeout="10s", retry_timeout="5s"
+        ) as producer:
             await access.admin.describe_topic(name)
             stored = await producer.send_and_wait(
                 name, data, key.encode() if key else None, pairs, partition=place
