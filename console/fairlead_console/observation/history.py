@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 ROUNDS_MAX: Final = 360
@@ -50,12 +50,12 @@ class History:
                 del self._values[name]
 
 
-def grown(before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> dict[str, float]:
-    """Return the rate per second of counters that are in both rounds; a counter that fell has the rate 0."""
+def grown(before: Mapping[int, int], now: Mapping[int, int], seconds: float) -> dict[int, float]:
+    """Return the rate per second of each counter that is in both rounds and has grown."""
     if seconds <= 0:
         return {}
-    return {name: max(0, now[name] - before[name]) / seconds for name in _common(before, now)}
-
-
-def _common(before: Mapping[str, int], now: Mapping[str, int]) -> Iterable[str]:
-    return before.keys() & now.keys()
+    return {
+        number: (count - before[number]) / seconds
+        for number, count in now.items()
+        if count > before.get(number, count)
+    }

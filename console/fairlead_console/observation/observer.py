@@ -26,7 +26,14 @@ from fairlead_api.bodies.group_answers import LagAnswer
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata, TopicDescription, Versions
 from fairlead_api.bodies.security import WhoAmI
 from fairlead_console.observation.history import History, grown
-from fairlead_console.observation.picture import LISTED_SETTINGS, LogEnds, Picture, Topic, byte_rate, outlined
+from fairlead_console.observation.picture import (
+    LISTED_SETTINGS,
+    LogEnds,
+    Picture,
+    Topic,
+    byte_rates,
+    outlined,
+)
 
 T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
@@ -136,7 +143,7 @@ class Observer:
     async def _sketched(self) -> Picture:
         """Return a picture without offsets, sizes and settings, which needs one call for all topics."""
         caller, versions, metadata, brokers = await self._outline()
-        topics = {topic.name: Topic(outlined(topic), topic.partitions, {}, 0.0) for topic in metadata.topics}
+        topics = {topic.name: Topic(outlined(topic), topic.partitions, {}) for topic in metadata.topics}
         return Picture(clock.now_ns() / 1e9, versions, caller, metadata, brokers, topics, is_sketch=True)
 
     async def _outline(self) -> tuple[WhoAmI, Versions, Metadata, list[BrokerDescription]]:
@@ -162,7 +169,7 @@ class Observer:
                 descriptions[topic.name],
                 topic.partitions,
                 ends.get(topic.name, {}),
-                rates.get(topic.name, 0.0),
+                rates.get(topic.name, {}),
                 sizes.get(topic.name, {}),
             )
             for topic in metadata.topics
@@ -171,7 +178,7 @@ class Observer:
         before = self._picture
         if before is not None:
             topics = {
-                name: replace(topic, byte_rate=byte_rate(before.topics[name], topic, at - before.at))
+                name: replace(topic, byte_rates=byte_rates(before.topics[name], topic, at - before.at))
                 if name in before.topics
                 else topic
                 for name, topic in topics.items()
@@ -199,16 +206,19 @@ class Observer:
             self._described_at = now
         return self._descriptions
 
-    def _rates(self, ends: Mapping[str, Mapping[int, LogEnds]], at: float) -> Mapping[str, float]:
-        """Return the records per second of each topic since the last round."""
+    def _rates(
+        self, ends: Mapping[str, Mapping[int, LogEnds]], at: float
+    ) -> Mapping[str, Mapping[int, float]]:
+        """Return the records per second since the last round by topic and partition; idle partitions are left out."""
         if self._picture is None:
             return {}
         seconds = at - self._picture.at
         rates = {}
         for name, topic in self._picture.topics.items():
-            before = {str(number): each.end for number, each in topic.ends.items()}
-            now = {str(number): each.end for number, each in ends.get(name, {}).items()}
-            rates[name] = sum(grown(before, now, seconds).values())
+            before = {number: each.end for number, each in topic.ends.items()}
+            now = {number: each.end for number, each in ends.get(name, {}).items()}
+            if before != now:
+                rates[name] = grown(before, now, seconds)
         return rates
 
 

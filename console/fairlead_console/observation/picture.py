@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -20,6 +20,10 @@ from fairlead_api.bodies.metadata import (
 from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.bodies.security import WhoAmI
 
+LOW_DISK_SHARE: Final = 0.15
+"""Share of free space below which a disk is marked: that of the alert for Prometheus."""
+FULL_DISK_BYTES: Final = 16 * 1024 * 1024
+"""Free space below which a disk counts as full, because a broker may have no space for a batch."""
 LISTED_SETTINGS: Final = ("cleanup.policy", "retention.bytes", "retention.ms")
 
 
@@ -44,17 +48,27 @@ class Topic:
     partitions: list[PartitionMetadata]
     ends: Mapping[int, LogEnds]
     """Offsets of the partitions whose leader has answered."""
-    rate: float
-    """Records per second between the last two rounds."""
+    rates: Mapping[int, float] = field(default_factory=dict)
+    """Records per second of each partition that grew between the last two rounds."""
     sizes: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     """Bytes of each log by partition and broker, for the brokers that have answered."""
-    byte_rate: float = 0.0
-    """Stored bytes per second of one copy, between the last two rounds."""
+    byte_rates: Mapping[int, float] = field(default_factory=dict)
+    """Stored bytes per second of one copy of each partition that grew between the last two rounds."""
 
     @property
     def name(self) -> str:
         """Name of the topic."""
         return self.description.name
+
+    @cached_property
+    def rate(self) -> float:
+        """Records per second of all partitions together."""
+        return sum(self.rates.values())
+
+    @cached_property
+    def byte_rate(self) -> float:
+        """Stored bytes per second of one copy of all partitions together."""
+        return sum(self.byte_rates.values())
 
     @cached_property
     def records(self) -> int:
@@ -149,6 +163,47 @@ class Picture:
         return found
 
     @cached_property
+    def broker_rates(self) -> Mapping[int, float]:
+        """Records per second of the partitions that each broker leads."""
+        return self._led({name: each.rates for name, each in self.topics.items()})
+
+    @cached_property
+    def broker_byte_rates(self) -> Mapping[int, float]:
+        """Stored bytes per second of one copy of the partitions that each broker leads."""
+        return self._led({name: each.byte_rates for name, each in self.topics.items()})
+
+    @cached_property
+    def full_disks(self) -> Sequence[int]:
+        """Brokers whose disk has no space for further records."""
+        return [
+            each.broker
+            for each in self.reports.values()
+            if each.disk_free_bytes is not None and each.disk_free_bytes < FULL_DISK_BYTES
+        ]
+
+    @cached_property
+    def low_disks(self) -> Sequence[int]:
+        """Brokers whose disk has little free space, but is not full."""
+        return [
+            each.broker
+            for each in self.reports.values()
+            if each.disk_free_bytes is not None
+            and FULL_DISK_BYTES <= each.disk_free_bytes < LOW_DISK_SHARE * (each.disk_total_bytes or 0)
+        ]
+
+    def _led(self, values: Mapping[str, Mapping[int, float]]) -> Mapping[int, float]:
+        """Return the sum of the values by topic and partition for each leader."""
+        found: dict[int, float] = {}
+        for topic in self.metadata.topics:
+            of_topic = values.get(topic.name)
+            if of_topic:
+                for partition in topic.partitions:
+                    if partition.leader is not None and partition.partition in of_topic:
+                        value = of_topic[partition.partition]
+                        found[partition.leader] = found.get(partition.leader, 0.0) + value
+        return found
+
+    @cached_property
     def leaders(self) -> Mapping[int, int]:
         """Number of partitions that each broker leads."""
         return self._count(leaders_only=True)
@@ -182,22 +237,22 @@ def outlined(topic: TopicMetadata) -> TopicDescription:
     )
 
 
-def byte_rate(before: Topic, now: Topic, seconds: float) -> float:
-    """Return the stored bytes per second of a topic between two pictures.
+def byte_rates(before: Topic, now: Topic, seconds: float) -> Mapping[int, float]:
+    """Return the stored bytes per second of each partition that grew between two pictures.
 
     A log from which records were deleted is assumed to have grown by its new records, each of the average record size.
     """
     if seconds <= 0:
-        return 0.0
-    written = 0.0
+        return {}
+    written: dict[int, float] = {}
     for partition, size in now.log_sizes.items():
         earlier, ends, earlier_ends = (
             before.log_sizes.get(partition), now.ends.get(partition), before.ends.get(partition)
         )  # fmt: skip
         if earlier is None or ends is None or earlier_ends is None:
             continue
-        if size >= earlier:
-            written += size - earlier
-        elif ends.records:
-            written += max(0, ends.end - earlier_ends.end) * size / ends.records
-    return written / seconds
+        if size > earlier:
+            written[partition] = (size - earlier) / seconds
+        elif size < earlier and ends.end > earlier_ends.end and ends.records:
+            written[partition] = (ends.end - earlier_ends.end) * size / ends.records / seconds
+    return written

@@ -116,6 +116,8 @@ async def _broker_page(
         leaders=picture.leaders[broker],
         replicas=picture.replicas[broker],
         stored=picture.stored.get(broker),
+        rate=picture.broker_rates.get(broker, 0),
+        byte_rate=picture.broker_byte_rates.get(broker, 0),
         report=picture.reports.get(broker),
         stuck=stuck(broker, found.immovable) if found.immovable else "",
         config=sorted(config.items()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -13,8 +13,6 @@ from fairlead_console.changes import Change, done
 from fairlead_console.page import page
 
 router = APIRouter()
-LOW_DISK_SHARE: Final = 0.15
-"""Share of free space below which a disk is marked: that of the alert for Prometheus."""
 
 
 @router.get("/brokers")
@@ -33,7 +31,6 @@ async def show(request: Request, access: Access) -> HTMLResponse:
         moves=await access.admin.reassignments(),
         most_leaders=max(picture.leaders.values(), default=0),
         most_stored=max(picture.stored.values(), default=0),
-        low_disk_share=LOW_DISK_SHARE,
     )
 
 

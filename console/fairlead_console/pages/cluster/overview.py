@@ -48,6 +48,10 @@ def _advice(picture: Picture) -> list[tuple[str, str]]:
     if health.gone:
         brokers = ", ".join(map(str, health.gone))
         found.append((f"Broker {brokers} does not run: start it again.", "fairlead broker list"))
+    if picture.full_disks:
+        brokers = ", ".join(map(str, picture.full_disks))
+        text = f"The disk of broker {brokers} is full, so records are refused: free space, or lower retention.bytes."
+        found.append((text, "fairlead broker reports"))
     if health.without_leader:
         text = f"{health.without_leader} of {health.partitions} partitions have no leader and cannot be used."
         found.append((text, "fairlead cluster health"))
@@ -59,6 +63,10 @@ def _advice(picture: Picture) -> list[tuple[str, str]]:
     elif health.under_replicated:
         text = f"{health.under_replicated} partitions have a replica that is not in sync yet."
         found.append((text, "fairlead cluster health"))
+    found += [
+        (f"The disk of broker {each} has little free space.", "fairlead broker reports")
+        for each in picture.low_disks
+    ]
     found += [
         (stuck(each.broker, each.immovable), f"fairlead broker undrain {each.broker}")
         for each in health.drains

@@ -25,7 +25,7 @@ async def show(request: Request, access: Access, name: str) -> HTMLResponse:
     if topic is None or topic.description.topic_id != description.topic_id:
         await access.observer.refresh()
         picture = await access.observer.picture()
-        topic = picture.topics.get(name, Topic(description, [], {}, 0.0))
+        topic = picture.topics.get(name, Topic(description, [], {}))
     return await page(
         request,
         "topic/topic.html",
