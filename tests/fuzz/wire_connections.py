@@ -114,7 +114,7 @@ class Attacker:
                     raise BadAnswerError(message)
                 return False
             self.counts.inputs["requests over HTTP/1.1"] += 1
-            self._judge(answer, repr(request), empty=request.method == "HEAD")
+            self._judge(answer, request, empty=request.method == "HEAD")
             if answer.headers.get(b"connection") == b"close":
                 return False
         return True
@@ -143,7 +143,7 @@ class Attacker:
                 if answer is None:
                     break
                 answered = True
-                self._judge(answer, repr(data), empty=True)
+                self._judge(answer, data, empty=True)
         self.counts.inputs[kind] += 1
         self.counts.closed[kind] += not answered
 
@@ -180,7 +180,7 @@ class Attacker:
                         if answer is None:
                             self.counts.closed["requests over HTTP/2"] += 1
                         else:
-                            self._judge(answer, repr(request), empty=request.method == "HEAD")
+                            self._judge(answer, request, empty=request.method == "HEAD")
 
     # ------------------------------------------------------------------------------------------ connections and answers
 
@@ -195,13 +195,13 @@ class Attacker:
         finally:
             writer.transport.abort()
 
-    def _judge(self, answer: Answer, sent: str, *, empty: bool) -> None:
+    def _judge(self, answer: Answer, sent: Request | bytes, *, empty: bool) -> None:
         self.counts.statuses[answer.status] += 1
         fault = fault_of(answer, empty=empty)
         if fault is None and self.stranger and 200 <= answer.status < 300:
             fault = "a stranger was served"
         if fault is not None:
-            message = f"{fault}: {answer.status} {answer.body[:300]!r} to {sent[:3000]}"
+            message = f"{fault}: {answer.status} {answer.body[:300]!r} to {repr(sent)[:3000]}"
             raise BadAnswerError(message)
 
 
@@ -254,10 +254,14 @@ class Streams:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        # The checks of the library would refuse mutated heads before they are sent.
+        # The checks of the library would refuse mutated heads before they are sent; `fault_of` judges the answers.
         self._connection = H2Connection(
             H2Configuration(
-                header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+                header_encoding=None,
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+                validate_inbound_headers=False,
+                normalize_inbound_headers=False,
             )
         )
         self._connection.initiate_connection()
