@@ -1,6 +1,6 @@
 """Kills brokers under load many times, and judges the answers that their clients received.
 
-`python broker_kills.py --kills 10000 --clusters 4 --seed 1` runs clusters of three brokers and an etcd side by side. A
+`python broker_kills.py --kills 10000 --clusters 8 --seed 1` runs clusters of three brokers and an etcd side by side. A
 round kills one, two or all brokers of a cluster by SIGKILL at random moments, even during a start. The round starts the
 brokers again on their data, and ends when the cluster has acknowledged further records. While readers read, idempotent
 producers write with acks=all and `durability=synced`. A history covers up to 250 kills of one cluster, after which
@@ -60,7 +60,7 @@ ACKNOWLEDGED_A_ROUND: Final = (1, 40)
 """Minimum and maximum number of sends that a cluster acknowledges after a round."""
 PROGRESS_SECONDS: Final = 60.0
 """Time limit for the acknowledged sends after a round."""
-PAUSE_SECONDS: Final = 0.05
+PAUSE_SECONDS: Final = 0.1
 """Time between an answer and the next burst of a producer."""
 DAY_SECONDS: Final = 86_400.0
 """Time limit of a run without `--seconds`."""
@@ -271,7 +271,7 @@ def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=10_000)
-    parser.add_argument("--clusters", type=int, default=4)
+    parser.add_argument("--clusters", type=int, default=8)
     parser.add_argument("--seconds", type=float, help="time after which no kill is made")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
