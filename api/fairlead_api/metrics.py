@@ -209,6 +209,13 @@ METRICS: Final[tuple[MetricDefinition, ...]] = (
         help="Current limit of concurrent produce calls, which is lowered when the event loop is late.",
     ),
     MetricDefinition(
+        name="fairlead_requests_total",
+        kind=_COUNTER,
+        help="Requests from clients, by the scheme of their connection: http or https. When all clients of a cluster "
+        "have moved to TLS, the number of requests over http stays the same.",
+        labels=("scheme",),
+    ),
+    MetricDefinition(
         name="fairlead_forwarded_requests_total",
         kind=_COUNTER,
         help="Requests forwarded to other brokers, by route and outcome: the status of the answer, no_answer if the "

@@ -100,7 +100,7 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
 
 
 async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: Path) -> None:
-    """A client gets addresses with its own scheme from a broker that has an address of each scheme."""
+    """A client gets addresses with its own scheme from a broker with an address of each scheme; both are counted."""
     given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     plain, secure = f"http://{broker.addresses.data}", f"https://{broker.addresses.data_tls}"
@@ -109,6 +109,13 @@ async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: 
             async with Admin(bootstrap, ca_file=tls / "ca.crt") as admin:
                 assert [each.address for each in await admin.brokers()] == [bootstrap]
                 assert [each.address for each in (await admin.metadata()).brokers] == [bootstrap]
+        requests = {
+            scheme: broker.broker.telemetry.registry.get_sample_value(
+                "fairlead_requests_total", {"scheme": scheme}
+            )
+            for scheme in ("http", "https")
+        }
+        assert min(requests.values()) >= 2
     finally:
         await broker.stop()
 

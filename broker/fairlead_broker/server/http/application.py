@@ -339,7 +339,8 @@ class Application:
         """
         self._note(scope)
         headers = SHED_HEADERS if self._gate is None else [*SHED_HEADERS, *self._gate.stamp()]
-        self._metrics.count_shed("produce" if scope["raw_path"].endswith(b"produce") else "produce_partition")
+        route = "produce" if scope["raw_path"].endswith(b"produce") else "produce_partition"
+        self._metrics.count_shed(route, scope["scheme"])
         await send({"type": "http.response.start", "status": SHED.status, "headers": headers})
         await send({"type": "http.response.body", "body": SHED.body})
 

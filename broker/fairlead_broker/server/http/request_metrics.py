@@ -21,11 +21,13 @@ SHED_STATUS = 503
 
 
 class RequestMetrics:
-    """Counts requests by route and status, and logs each request if ``access_log`` is on."""
+    """Counts requests by route, status and scheme, and logs each request if ``access_log`` is on."""
 
     def __init__(self, telemetry: Telemetry, *, access_log: bool) -> None:
         self._durations = telemetry.metric("fairlead_request_duration_seconds")
         self._stalled = telemetry.metric("fairlead_stalled_readers_total")
+        requests = telemetry.metric("fairlead_requests_total")
+        self._schemes = {scheme: requests.labels(scheme) for scheme in ("http", "https")}
         self._log: Log | None = telemetry.log if access_log else None
         self._children: dict[tuple[str, int], Histogram] = {}
 
@@ -33,12 +35,15 @@ class RequestMetrics:
         """Count a client that stopped reading its answer."""
         self._stalled.inc()
 
-    def count_shed(self, route: str) -> None:
+    def count_shed(self, route: str, scheme: str) -> None:
         """Count a produce call that was refused before any work was done."""
+        self._schemes[scheme].inc()
         self._child(route, SHED_STATUS).observe(0.0)
 
     def observe(self, call: Call, seconds: float) -> None:
         """Count a finished request."""
+        if call.peer is None:
+            self._schemes[call.scope["scheme"]].inc()
         route = "none" if call.route is None else call.route.name
         status = call.status or CLIENT_GONE_STATUS
         self._child(route, status).observe(seconds)
