@@ -64,10 +64,6 @@ def _advice(picture: Picture) -> list[tuple[str, str]]:
         text = f"{health.under_replicated} partitions have a replica that is not in sync yet."
         found.append((text, "fairlead cluster health"))
     found += [
-        (f"The disk of broker {each} has little free space.", "fairlead broker reports")
-        for each in picture.low_disks
-    ]
-    found += [
         (stuck(each.broker, each.immovable), f"fairlead broker undrain {each.broker}")
         for each in health.drains
         if each.immovable
