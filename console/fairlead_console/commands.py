@@ -47,8 +47,11 @@ from fairlead_console.settings import (
 )
 
 M_ARENA_MAX: Final = -8
-"""Parameter of `mallopt` in glibc."""
+M_MMAP_THRESHOLD: Final = -3
+"""Parameters of `mallopt` in glibc."""
 ARENAS_MAX: Final = 2
+MMAP_BYTES_MIN: Final = 1024 * 1024
+"""Size of a buffer from which on the buffer is returned to the system when it is freed."""
 STOP_SECONDS: Final = 2
 """Seconds for which a stopping console waits for open answers, such as live tails."""
 
@@ -108,9 +111,15 @@ def console(
 
 
 def _limit_memory() -> None:
-    """Let all threads share two arenas of the C library, because each arena keeps as much memory as it ever used."""
+    """Return freed memory to the system early, and let all threads share two arenas of the C library.
+
+    Each arena keeps as much memory as it ever used, and so does Arrow's own memory pool.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS_MAX)
+        library = ctypes.CDLL(None)
+        library.mallopt(M_ARENA_MAX, ARENAS_MAX)
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES_MIN)
 
 
 async def _serve(app: FastAPI, settings: ConsoleSettings, *, is_json: bool, until_end_of_input: bool) -> int:
