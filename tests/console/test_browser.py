@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
@@ -98,6 +100,43 @@ def test_a_page_refreshes_itself(tab: Page, console: str) -> None:
     tab.evaluate("document.getElementById('page').dispatchEvent(new CustomEvent('refresh'))")
 
     expect(tab.locator(".figures")).to_be_visible()
+
+
+def test_a_page_is_requested_only_every_ten_seconds_while_it_is_visible(tab: Page, console: str) -> None:
+    """An open page makes one request every ten seconds, as often as the console asks the cluster; a hidden one none."""
+    requests: list[str] = []
+    tab.clock.install()
+    begun = tab.evaluate("Date.now()")
+    tab.goto(f"{console}/groups")
+    await_htmx(tab)
+    tab.get_by_role("heading", level=1).click()
+    tab.on("request", lambda each: requests.append(each.url) if each.url == f"{console}/groups" else None)
+    for _ in range(3):
+        with tab.expect_response(f"{console}/groups"):
+            tab.clock.run_for(10_000)
+        # Otherwise the clock would run beyond the time limit of a request in flight.
+        expect(tab.locator("#page.htmx-request")).to_have_count(0)
+    tab.evaluate("Object.defineProperty(document, 'hidden', {value: true})")
+    visible = len(requests)
+    seconds = (tab.evaluate("Date.now()") - begun) / 1000
+    tab.clock.run_for(60_000)
+
+    assert 3 <= visible <= seconds / 10
+    assert len(requests) == visible
+
+
+def test_times_are_local_with_utc_on_hover(browser: Browser, console: str) -> None:
+    """A time is shown in the zone of the browser, and in UTC on hover."""
+    context = browser.new_context(timezone_id="Asia/Kathmandu")
+    page = context.new_page()
+    page.goto(console)
+    shown = page.locator(".asof time")
+    expect(shown).not_to_contain_text("UTC")
+    local, utc = str(shown.text_content()), str(shown.get_attribute("title"))
+    context.close()
+
+    distance = datetime.fromisoformat(local) - datetime.fromisoformat(utc.removesuffix(" UTC"))
+    assert distance == timedelta(hours=5, minutes=45)
 
 
 @pytest.mark.parametrize(

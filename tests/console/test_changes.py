@@ -152,6 +152,17 @@ def test_a_broker_is_cordoned_and_configured(tab: Page, console: str, bootstrap:
         admin.alter_broker_config(0, {"log.cleaner.backoff.ms": None})
 
 
+@in_light
+def test_a_compacted_topic_is_cleaned(tab: Page, console: str) -> None:
+    """The button asks the leader for a round of cleaning, and the page shows the command that does the same."""
+    tab.goto(f"{console}/topics/latest/cleaning")
+    tab.get_by_role("button", name="Clean now").click()
+
+    expect(tab.locator(".banner")).to_contain_text("latest-0")
+    assert command_of(tab) == ["fairlead", "partition", "clean", "latest", "0"]
+    assert violations(tab) == []
+
+
 CHANGES = [
     ("/create-topic", "name=stolen"),
     ("/topics/orders/delete", "typed=orders&topic_id=x"),

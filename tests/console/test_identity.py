@@ -13,9 +13,12 @@ from browser_kit import violations, watched
 from console_kit import ask, running_console
 from fairlead.blocking import Admin, Producer
 from visitor import Visitor
+from waiting import pause_blocking
 
 SESSION = "fairlead_session"
 FAR = "https://127.0.0.1:1"
+LOOKS_MAX = 300
+"""Maximum number of times that a page is loaded until it shows what a test waits for."""
 ROLES = ("admin", "viewer", "reader", "writer", "nobody")
 
 
@@ -199,6 +202,33 @@ def test_the_page_of_security_needs_its_own_right(secured: Secured) -> None:
     assert rules["user:reader", "topic"] in yes.partition("because:")[2].partition("</p>")[0]
     assert "may not" in no
     assert secured.visitor("viewer").get("/security")[0] == 403
+
+
+@pytest.mark.slow
+def test_the_audit_log_is_shown_and_followed(secured: Secured) -> None:
+    """In a cluster that writes its audit log into a topic, the page of security leads to its records and their tail."""
+    with Admin(secured.bootstrap, token=secured.tokens["admin"]) as admin:
+        admin.alter_cluster_config({"audit.topic.enable": "true"})
+        try:
+            visitor = secured.visitor("admin")
+            until_contains(visitor, "/security", "/topics/__audit/tail")
+            assert secured.visitor("reader").post("/create-topic", name="refused-topic")[0] == 403
+            until_contains(visitor, "/topics/__audit/messages", "refused-topic")
+            tail = visitor.get("/topics/__audit/tail")[0]
+        finally:
+            admin.alter_cluster_config({"audit.topic.enable": None})
+
+    assert tail == 200
+    assert secured.visitor("reader").get("/security")[0] == 403
+
+
+def until_contains(visitor: Visitor, path: str, text: str) -> None:
+    """Wait until a page contains a text."""
+    for _ in range(LOOKS_MAX):
+        if text in visitor.get(path)[2]:
+            return
+        pause_blocking(0.2)
+    pytest.fail(f"{path} does not show {text}")
 
 
 PAGES = ["/", "/topics", "/topics/orders", "/topics/orders/messages", "/groups", "/brokers", "/brokers/0"]

@@ -171,6 +171,29 @@ def test_a_large_record_is_an_excerpt_with_a_download(console: str, topics: None
     assert value == b'{"n": 1, "x": "%s"}' % (b"x" * LARGE_BYTES)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tab", ["light"], indirect=True)
+def test_large_records_in_a_browser(tab: Page, console: str, topics: None) -> None:
+    """A browser lists records of 8 MiB, shows each view of one, and downloads the whole value."""
+    size = LARGE_BYTES + len(b'{"n": 0, "x": ""}')
+    tab.goto(f"{console}/topics/large/messages")
+    rows = tab.locator("#rows tr")
+    expect(rows).to_have_count(3)
+    expect(rows.first.locator("td").last.get_by_title(f"{size:,} bytes", exact=True)).to_be_visible()
+    assert violations(tab) == []
+    rows.first.get_by_role("link").first.click()
+    expect(tab).to_have_url(re.compile(r"/topics/large/messages/0/\d$"))
+    for view in ("Text", "JSON", "Hexadecimal", "As fits"):
+        tab.get_by_role("link", name=view, exact=True).click()
+        expect(tab.get_by_role("link", name=view, exact=True)).to_have_attribute("aria-current", "true")
+        assert tab.evaluate("document.body.innerText.length") < 1_000_000
+    assert violations(tab) == []
+    with tab.expect_download() as begun:
+        tab.get_by_role("link", name="Download the value").click()
+
+    assert begun.value.path().stat().st_size == size
+
+
 def test_a_search_is_exported_as_lines_or_columns(console: str, topics: None) -> None:
     """An export has every record of the search once, as NDJSON or as an Arrow stream."""
     _, headers, lines = ask(console, "/topics/clicks/export?q=paid&start=oldest")

@@ -7,6 +7,7 @@ import json
 import re
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -29,7 +30,7 @@ COMPRESSED_MAX = 150 * 1024
         ("/groups", ["billing", "orders"]),
         ("/groups/billing", ["orders", "none"]),
         ("/groups/billing/reset?to=latest", ["fairlead group reset billing --to latest"]),
-        ("/brokers", ["controller", "KiB", "% of"]),
+        ("/brokers", ["controller", "KiB", "% of", "0/s", "0 B/s"]),
         ("/kafka", ["fairlead broker start --kafka-listen"]),
         ("/topics/latest/cleaning", ["Clean now", "leader"]),
         ("/topics/orders/cleaning", ["cleanup.policy=compact"]),
@@ -58,6 +59,37 @@ def test_a_search_leaves_out_other_topics(console: str) -> None:
     _, _, body = ask(console, "/topics?q=PAY")
 
     assert re.findall(r'href="/topics/(\w+)"', body.decode()) == ["payments"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/topics?q=",
+        "/topics/",
+        "/topics/orders/messages?q=",
+        "/topics/orders/messages?key=",
+        "/topics/orders/messages?start=",
+        "/topics/orders/tail?q=",
+        "/groups?q=",
+        "/groups/",
+        "/groups/billing/reset?to=time&value=",
+        "/transactions?q=",
+        "/transactions/",
+        "/links/",
+        "/security?principal=",
+        "/problems/",
+        "/sign-in?next=",
+        "/brokers/",
+        "/",
+    ],
+)
+def test_texts_in_addresses_are_escaped(console: str, path: str) -> None:
+    """Names and searches that an address contains appear only as text on the page or its error."""
+    _, headers, body = ask(console, path + quote("<blink onclick=alert(1)>'\"&", safe=""))
+
+    assert headers["Content-Type"].startswith("text/html")
+    assert b"<blink" not in body
+    assert b"alert(1)>'" not in body
 
 
 @pytest.mark.parametrize(
