@@ -1,6 +1,6 @@
 # The single entry point to everything that can be done with a checkout. CI calls the same targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-console-pages bench-revision bench-page prove manifests docs release constraints clean
+.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-revision bench-page prove manifests docs release constraints clean
 
 BIN := .venv/bin
 # Further arguments of pytest: `make test-fast PYTEST="-k recovery -x"`
@@ -63,11 +63,8 @@ bench-groups: setup-bench ## consumer groups: joins, kills, a thousand groups, c
 bench-spark: setup-bench ## Spark: reads, streams, writes and triggers against Spark's own Kafka connector (about 15 minutes)
 	@$(BIN)/python benchmarks/spark.py $(BENCH)
 
-bench-console: setup ## the console's search for one record by key in 10,000,000 records, and the same search with commands (about 3 minutes)
-	@$(BIN)/python benchmarks/workloads/console_search.py $(BENCH)
-
-bench-console-pages: setup ## times of the console's pages with many topics, and its memory with ten open tabs (about 4 minutes)
-	@$(BIN)/python benchmarks/workloads/console_pages.py $(BENCH)
+bench-console: setup ## the console: times of its pages, first paints, memory with ten tabs, searches, live tails (about 30 minutes)
+	@$(BIN)/python benchmarks/console.py $(BENCH)
 
 bench-revision: setup ## producing and consuming against an earlier revision: BENCH="--revision v0.1 --pairs 7" (about 10 minutes)
 	@$(BIN)/python benchmarks/revisions.py $(BENCH)

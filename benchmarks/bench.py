@@ -12,14 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-import cleaning
-import compression
 import footprint
-import kafka_listener
 import records
-import secured
 import throughput
-import transaction_cases
+from bench_parts import cleaning, compression, kafka_listener, secured, transaction_cases
 from group_parts import consuming
 from parts import add_folders, measure_parts
 

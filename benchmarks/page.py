@@ -211,6 +211,10 @@ SECTIONS = (
     Section(
         "groups", (outcomes("groups.json", ("join", "member", "coordinator", "scale"), "make bench-groups"),)
     ),
+    Section(
+        "console",
+        (outcomes("console.json", ("pages", "paint", "memory", "search", "tail"), "make bench-console"),),
+    ),
 )
 
 
