@@ -75,14 +75,14 @@ def running_console(bootstrap: str) -> Iterator[Console]:
             process.terminate()
 
 
-async def load(bootstrap: str, topics: int, groups: int) -> None:
+async def load(bootstrap: str, topics: int, groups: int, replicas: int = 3) -> None:
     """Create topics, the first of them with a record each, and groups with an offset each."""
     slots = asyncio.Semaphore(CALLS)
     async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
 
         async def create(number: int) -> None:
             async with slots:
-                await admin.create_topic(topic(number), partitions=1)
+                await admin.create_topic(topic(number), partitions=1, replication_factor=replicas)
 
         async def commit(number: int) -> None:
             async with slots:
