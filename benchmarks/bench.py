@@ -31,6 +31,7 @@ PARTS: dict[str, Part] = {
     "nats": records.nats,
     "compression": compression.compression,
     "cleaning": cleaning.cleaning,
+    "cleaning-large": cleaning.large_cleaning,
     "rebuild": cleaning.rebuild,
     "cleaning-latency": cleaning.producers_while_cleaning,
     "http": footprint.http,

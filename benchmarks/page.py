@@ -148,7 +148,10 @@ SECTIONS = (
         "compaction",
         (
             ratios(
-                "Compacted topics", "bench.json", ("cleaning", "rebuild", "cleaning-latency"), "make bench"
+                "Compacted topics",
+                "bench.json",
+                ("cleaning", "cleaning-large", "rebuild", "cleaning-latency"),
+                "make bench",
             ),
         ),
     ),

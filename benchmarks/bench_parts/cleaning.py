@@ -2,8 +2,9 @@
 
 Both sides store the same records (keys of 16 to 40 bytes, values of 100 bytes, a tenth of the keys distinct, in random
 order) in a topic whose records are too young to be cleaned. Then the topic's `min.compaction.lag.ms` is lowered, and
-the time until the log has shrunk is measured, with the processor time of the broker and its child process. A final
-record makes Kafka close the previous segment, since Kafka closes a segment only when it appends a record.
+the time until the whole log is cleaned is measured, with the processor time of the broker and its child process. A
+final record makes Kafka close the previous segment, since Kafka closes a segment only when it appends a record. The
+brokers run one after the other, so that the disk has to hold only one of the logs.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import argparse
 import asyncio
 import os
 import random
+import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,18 +47,27 @@ HELD = 2**62
 SEGMENT_BYTES = 64 << 20
 PART_RECORDS = 100_000
 """Number of records that are prepared together."""
-SHRUNK = 0.2
-"""Fraction of the stored bytes at which a log counts as cleaned: a tenth of the keys are distinct, and the remaining
-batches compress less well.
-"""
+LARGE_FACTOR = 14
+"""Number by which the requested number of records is multiplied for a large log: 5,000,000 records become 10 GB."""
 CLEANED_RATIO_MIN = 1.5
 REBUILD_RATIO_MIN = 3.0
 LATENCY_RATIO_MAX = 1.3
 CLEANED_TOPICS = 2
 """Number of topics that are cleaned one after the other in a round of the measurement."""
-CLEANED_SECONDS_MAX = 900.0
-LOOK_SECONDS = 0.05
+CLEANED_SECONDS_MAX = 1800.0
+LOOK_SECONDS = 0.1
+SLICE_SECONDS = 0.25
+"""Duration of each slice of a round in which writes are measured, with the round running or paused."""
+WARMING_WRITES = 200
+"""Number of writes before the measurement."""
 TOPIC = "table"
+COMPACTED: dict[str, str | int] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": SEGMENT_BYTES,
+    "min.compaction.lag.ms": HELD,
+    "min.cleanable.dirty.ratio": "0.01",
+}
+"""Configuration of the cleaned topic. With the default dirty ratio, the last part of a large log would stay dirty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,47 +98,80 @@ class KeyedRecords:
 
 def cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Measure each codec on both sides in turn, for the requested number of rounds."""
+    return _cleaned(KeyedRecords(options.records), options.pairs, options, folder)
+
+
+def large_cleaning(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Measure each codec once on both sides, with a log whose keys do not fit into the memory of one round."""
+    return _cleaned(KeyedRecords(options.records * LARGE_FACTOR), 1, options, folder)
+
+
+def _cleaned(
+    records: KeyedRecords, pairs: int, options: argparse.Namespace, folder: Path
+) -> dict[str, object]:
     jars = fetch_kafka(options.cache)
-    records = KeyedRecords(options.records)
     results: list[Pairs] = []
+    stored: dict[str, int] = {}
     for codec in CODECS:
-        rounds = [
-            _round(folder / f"{codec}-{number}", jars, records, codec) for number in range(options.pairs)
-        ]
+        rounds: list[tuple[Cleaned, Cleaned]] = []
+        for number in range(pairs):
+            place = folder / f"{codec}-{number}"
+            place.mkdir()
+            rounds.append(
+                (_fairlead_cleaned(place, records, codec), _kafka_cleaned(place, jars, records, codec))
+            )
+        stored[codec] = rounds[0][0].stored_bytes
         for what, unit, target in (
             ("cleaned log", "MB/s", CLEANED_RATIO_MIN),
             ("records a processor second", "records/s", None),
         ):
-            ours, theirs = (tuple(each[side][what] for each in rounds) for side in (0, 1))
-            results.append(Pairs(f"{what}, {codec}", unit, ours, theirs, target))
+            ours, theirs = (
+                tuple(each[side].rates(records.count)[what] for each in rounds) for side in (0, 1)
+            )
+            results.append(Pairs(f"{what}, {codec}, {records.count:,} records", unit, ours, theirs, target))
     print(table(results))
-    return {"records": records.count, "cases": [each.document() for each in results]}
+    cases = [each.document() for each in results]
+    return {"records": records.count, "stored_bytes": stored, "cases": cases}
 
 
-def _round(
-    folder: Path, jars: Path, records: KeyedRecords, codec: str
-) -> tuple[dict[str, float], dict[str, float]]:
-    folder.mkdir()
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """Outcome of the cleaning of a log."""
+
+    stored_bytes: int
+    """Size of the log before the cleaning."""
+    seconds: float
+    processor_seconds: float
+
+    def rates(self, records: int) -> dict[str, float]:
+        """Return the stored bytes cleaned per second, and the records cleaned per second of processor time."""
+        return {
+            "cleaned log": self.stored_bytes / self.seconds / 1e6,
+            "records a processor second": records / max(self.processor_seconds, 1e-3),
+        }
+
+
+def _fairlead_cleaned(folder: Path, records: KeyedRecords, codec: str) -> Cleaned:
     settings = folder / "broker.yaml"
     settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
-    fairlead = FairleadPeer.start(folder, "--config", str(settings))
+    peer = FairleadPeer.start(folder, "--config", str(settings))
     try:
-        kafka = KafkaPeer.start(folder, jars, settings={"log.cleaner.backoff.ms": "50"})
-        try:
-            alone(fairlead, (fairlead, kafka))
-            ours = asyncio.run(_fairlead(fairlead, records, codec))
-            alone(kafka, (fairlead, kafka))
-            return ours, _kafka(kafka, records, codec)
-        finally:
-            kafka.stop()
+        return asyncio.run(_fairlead(peer, records, codec))
     finally:
-        fairlead.stop()
+        peer.stop()
 
 
-async def _fairlead(peer: FairleadPeer, records: KeyedRecords, codec: str) -> dict[str, float]:
-    config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
+def _kafka_cleaned(folder: Path, jars: Path, records: KeyedRecords, codec: str) -> Cleaned:
+    peer = KafkaPeer.start(folder, jars, settings={"log.cleaner.backoff.ms": "50"})
+    try:
+        return _kafka(peer, records, codec)
+    finally:
+        peer.stop()
+
+
+async def _fairlead(peer: FairleadPeer, records: KeyedRecords, codec: str) -> Cleaned:
     async with Admin(peer.url) as admin:
-        topic = await admin.create_topic(TOPIC, config=config)
+        topic = await admin.create_topic(TOPIC, config=COMPACTED)
         async with Producer(
             peer.url, compression=Codec[codec.upper()], batch_bytes=500_000, linger_ms=10
         ) as producer:
@@ -135,20 +179,24 @@ async def _fairlead(peer: FairleadPeer, records: KeyedRecords, codec: str) -> di
             # The last segment is never cleaned, so `segment.ms` makes the next append close it.
             await admin.alter_topic(TOPIC, config={"segment.ms": 1})
             await producer.send_and_wait(TOPIC, VALUE, b"last")
+        os.sync()
         stored = _log_bytes(peer, f"{topic.topic_id}/0")
         begun, used = time.monotonic(), _processor_seconds(peer)
         await admin.alter_topic(TOPIC, config={"min.compaction.lag.ms": 0})
-        _until_shrunk(lambda: _log_bytes(peer, f"{topic.topic_id}/0"), stored)
-    return _rates(stored, records.count, begun, peer, used)
+        while not await _is_cleaned(admin, TOPIC, records.count):
+            _check_time(begun)
+            await asyncio.sleep(LOOK_SECONDS)
+        return Cleaned(stored, time.monotonic() - begun, _processor_seconds(peer) - used)
 
 
-def _kafka(peer: KafkaPeer, records: KeyedRecords, codec: str) -> dict[str, float]:
+async def _is_cleaned(admin: Admin, topic: str, end_offset: int) -> bool:
+    [replica] = (await admin.describe_cleaning(topic, 0)).replicas
+    return (replica.cleaned_offset or 0) >= end_offset
+
+
+def _kafka(peer: KafkaPeer, records: KeyedRecords, codec: str) -> Cleaned:
     admin = AdminClient({"bootstrap.servers": peer.bootstrap})
-    config = {
-        "cleanup.policy": "compact",
-        "segment.bytes": str(SEGMENT_BYTES),
-        "min.compaction.lag.ms": str(HELD),
-    }
+    config = {key: str(value) for key, value in COMPACTED.items()}
     [made] = admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)]).values()
     made.result()
     producer = KafkaProducer(
@@ -161,19 +209,46 @@ def _kafka(peer: KafkaPeer, records: KeyedRecords, codec: str) -> dict[str, floa
         }
     )
     for part in records.key_columns():
-        for number, key in enumerate(part.to_pylist()):
-            producer.produce(TOPIC, VALUE, key)
-            if number % 10_000 == 0:
-                producer.flush()
+        _produce(producer, part.to_pylist())
     producer.flush()
     _alter(admin, "segment.ms", "1")
     producer.produce(TOPIC, VALUE, b"last")
     producer.flush()
+    os.sync()
     stored = _log_bytes(peer, f"{TOPIC}-0")
     begun, used = time.monotonic(), _processor_seconds(peer)
     _alter(admin, "min.compaction.lag.ms", "0")
-    _until_shrunk(lambda: _log_bytes(peer, f"{TOPIC}-0"), stored)
-    return _rates(stored, records.count, begun, peer, used)
+    while _kafka_cleaned_offset(peer) < records.count:
+        _check_time(begun)
+        time.sleep(LOOK_SECONDS)
+    return Cleaned(stored, time.monotonic() - begun, _processor_seconds(peer) - used)
+
+
+def _produce(producer: KafkaProducer, keys: Iterable[bytes]) -> None:
+    """Write a record for each key."""
+    for key in keys:
+        while True:
+            try:
+                producer.produce(TOPIC, VALUE, key)
+            except BufferError:
+                producer.poll(LOOK_SECONDS)
+                continue
+            break
+
+
+def _kafka_cleaned_offset(peer: KafkaPeer) -> int:
+    """Return the offset below which Kafka has cleaned the topic, from the file in which its cleaner records it."""
+    [file] = peer.data.rglob("cleaner-offset-checkpoint")
+    for line in file.read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{TOPIC} 0 "):
+            return int(line.rpartition(" ")[2])
+    return 0
+
+
+def _check_time(begun: float) -> None:
+    """Raise TimeoutError if a cleaning takes too long."""
+    if time.monotonic() - begun > CLEANED_SECONDS_MAX:
+        raise TimeoutError(f"the log is not cleaned after {CLEANED_SECONDS_MAX} s")
 
 
 def _alter(admin: AdminClient, key: str, value: str) -> None:
@@ -193,31 +268,17 @@ def _log_bytes(peer: PeerProcess, folder: str) -> int:
     return nbytes
 
 
-def _until_shrunk(stored_bytes: Callable[[], int], before: int) -> None:
-    """Wait until a log has shrunk and its size no longer changes. Raises TimeoutError."""
-    least, until = before, time.monotonic() + CLEANED_SECONDS_MAX
-    while time.monotonic() < until:
-        time.sleep(LOOK_SECONDS)
-        now = stored_bytes()
-        if now < before * SHRUNK and now >= least:
-            return
-        least = min(least, now)
-    raise TimeoutError(f"a log of {before} bytes still has {least} after {CLEANED_SECONDS_MAX} s")
-
-
 def _processor_seconds(peer: PeerProcess) -> float:
     """Return the processor seconds that a broker and its child processes have used."""
+    return sum(cpu_seconds(pid) for pid in (peer.process.pid, *_children(peer)))
+
+
+def _children(peer: PeerProcess) -> list[int]:
+    """Return the process ids of a broker's child processes."""
     pid = peer.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return cpu_seconds(pid) + sum(cpu_seconds(int(child)) for child in children)
-
-
-def _rates(stored: int, records: int, begun: float, peer: PeerProcess, used: float) -> dict[str, float]:
-    seconds, processor = time.monotonic() - begun, _processor_seconds(peer) - used
-    return {
-        "cleaned log": stored / seconds / 1e6,
-        "records a processor second": records / max(processor, 1e-3),
-    }
+    return [
+        int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    ]
 
 
 def rebuild(options: argparse.Namespace, folder: Path) -> dict[str, object]:
@@ -263,10 +324,7 @@ def _fill_kafka(peer: KafkaPeer, count: int) -> None:
     [made] = admin.create_topics([NewTopic(TOPIC, 1, 1, config={"cleanup.policy": "compact"})]).values()
     made.result()
     producer = KafkaProducer({"bootstrap.servers": peer.bootstrap, "batch.size": 500_000, "linger.ms": 10})
-    for number, key in enumerate(_distinct_keys(count)):
-        producer.produce(TOPIC, VALUE, key)
-        if number % 10_000 == 0:
-            producer.flush()
+    _produce(producer, _distinct_keys(count))
     producer.flush()
 
 
@@ -322,13 +380,15 @@ def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[
 async def _latencies(
     peer: FairleadPeer, records: KeyedRecords, number: int
 ) -> tuple[list[float], list[float]]:
-    """Return the seconds of writes during rounds of cleaning, and the seconds of as many writes after each round."""
-    config = {"cleanup.policy": "compact", "segment.bytes": SEGMENT_BYTES, "min.compaction.lag.ms": HELD}
+    """Return the seconds of writes while a round runs, and of writes while the round is paused.
+
+    Short slices alternate within each round, since the load from other programs on the machine changes within seconds,
+    and since old segments and dirty pages then exist in both kinds of slices.
+    """
     names = [f"table-{number}-{index}" for index in range(CLEANED_TOPICS)]
-    folders: dict[str, str] = {}
     async with Admin(peer.url) as admin, Producer(peer.url, batch_bytes=500_000, linger_ms=10) as producer:
         for name in names:
-            folders[name] = f"{(await admin.create_topic(name, config=config)).topic_id}/0"
+            await admin.create_topic(name, config=COMPACTED)
             await records.write(producer, name)
             await admin.alter_topic(name, config={"segment.ms": 1})
             await producer.send_and_wait(name, VALUE, b"last")
@@ -337,19 +397,36 @@ async def _latencies(
         os.sync()
         busy, idle = list[float](), list[float]()
         async with Producer(peer.url, linger_ms=0) as single:
-            # Short phases alternate, since the load from other programs on the machine changes within seconds.
+            for _ in range(WARMING_WRITES):
+                await _write(single, writes, [])
             for name in names:
                 await admin.alter_topic(name, config={"min.compaction.lag.ms": 0})
-                stored, least = _log_bytes(peer, folders[name]), len(busy)
-                until = time.monotonic() + CLEANED_SECONDS_MAX
-                while _log_bytes(peer, folders[name]) > stored * SHRUNK and time.monotonic() < until:
-                    for _ in range(10):
-                        await _write(single, writes, busy)
-                for _ in range(len(busy) - least):
-                    await _write(single, writes, idle)
+                begun, child = time.monotonic(), await _cleaning_child(peer)
+                while not await _is_cleaned(admin, name, records.count):
+                    _check_time(begun)
+                    await _write_for(SLICE_SECONDS, single, writes, busy)
+                    os.kill(child, signal.SIGSTOP)
+                    await _write_for(SLICE_SECONDS, single, writes, idle)
+                    os.kill(child, signal.SIGCONT)
         for name in (*names, writes):
             await admin.delete_topic(name)
     return busy, idle
+
+
+async def _cleaning_child(peer: FairleadPeer) -> int:
+    """Return the process id of the cleaner's child process, once it runs."""
+    until = time.monotonic() + CLEANED_SECONDS_MAX
+    while time.monotonic() < until:
+        if children := _children(peer):
+            return children[0]
+        await asyncio.sleep(LOOK_SECONDS)
+    raise TimeoutError("no round has begun")
+
+
+async def _write_for(slice_seconds: float, producer: Producer, topic: str, seconds: list[float]) -> None:
+    until = time.monotonic() + slice_seconds
+    while time.monotonic() < until:
+        await _write(producer, topic, seconds)
 
 
 async def _write(producer: Producer, topic: str, seconds: list[float]) -> None:

@@ -92,7 +92,7 @@ def bench_parts() -> dict[str, Any]:
     ]
     bench["secured"] = compared("secured", handshakes=shaken)
     bench |= {part: compared(part) for part in ("transactions", "transform", "isolation")}
-    bench |= {part: compared(part) for part in ("cleaning", "rebuild", "cleaning-latency")}
+    bench |= {part: compared(part) for part in ("cleaning", "cleaning-large", "rebuild", "cleaning-latency")}
     bench |= {part: compared(part) for part in ("kafka-throughput", "kafka-waiting")}
     decided = {"decisions_per_second": 9.9, "p50": 4_000.0, "p99": 20_000.0, "refused": 0}
     bench["decisions"] = measured(
