@@ -144,6 +144,9 @@ def _limit_memory(nbytes: int) -> None:
 def _step_back() -> None:
     """Lower the priorities of this process, if the system allows it."""
     with suppress(OSError):
+        # The priority of a broker that was started as a real-time program would be inherited.
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    with suppress(OSError):
         os.nice(NICENESS)
     _set_disk_priority(_LAST_OF_BEST_EFFORT_CLASS)
     # The kernel kills this process first if memory runs short.
