@@ -280,8 +280,8 @@ class Limits(BaseModel):
     """
 
     cleaner_buffer_bytes: int = Field(default=128 * MIB, ge=CLEANER_BUFFER_BYTES_MIN)
-    """Memory in bytes for the keys of all cleaning rounds that run at the same time, at least 16 MiB each: 24 bytes
-    per slot of a map filled to three quarters."""
+    """Memory in bytes for the keys of all cleaning rounds that run at the same time, at least 16 MiB each: 20 bytes
+    per slot of a map filled to nine tenths."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
     """Number of partitions that are recovered in parallel at startup."""

@@ -26,7 +26,7 @@ from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.range_digest import DigestedRange
 
 MAP_BYTES_MAX: Final = 256 << 20
-"""Memory for the hashes of keys, enough for 6.2 million keys."""
+"""Memory for the hashes of keys, enough for 12 million keys."""
 _READ_BYTES: Final = 1 << 20
 _MODULUS: Final = 1 << 128
 _DIGEST_BYTES: Final = 16

@@ -66,7 +66,7 @@ def test_damage_and_too_many_keys_are_reported(
 ) -> None:
     """A changed bit is reported with its offset, and the digest ends with an error if the keys exceed the memory."""
     log = batches.log
-    for number in range(3):
+    for number in range(4):
         batches.append([(b"k%d" % number, b"x" * 100)])
     roll(log)
     path = log.segments[0].path
@@ -78,6 +78,6 @@ def test_damage_and_too_many_keys_are_reported(
     monkeypatch.setattr("fairlead_broker.compaction.windows.ROWS_MAX", 1)
     monkeypatch.setattr(newest_digest, "_READ_BYTES", 1)
 
-    assert found.damaged_offset == 2
+    assert found.damaged_offset == 3
     with pytest.raises(TooManyKeys):
-        digest_newest(log, Offset(0), Offset(2), SEED)
+        digest_newest(log, Offset(0), Offset(3), SEED)
