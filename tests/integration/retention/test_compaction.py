@@ -74,6 +74,42 @@ async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(lives, cloc
     assert (await put(api, "accounts", k6="last")).json["base_offset"] == 102
 
 
+async def test_each_policy_removes_what_it_names(lives, clock) -> None:
+    """Retention removes old segments only with `delete` in the policy, and rounds remove records only with `compact`.
+
+    A record above `max.compaction.lag.ms` makes a round due below any dirty ratio, and closes its segment.
+    """
+    api = await lives.start(EAGER)
+    old = {"min.cleanable.dirty.ratio": 1, "max.compaction.lag.ms": 1000, "retention.ms": 3_600_000}
+    policies = {"compacted": "compact", "both": "compact,delete"}
+    for topic, policy in policies.items():
+        await api.admin.create_topic(topic, config={**old, "cleanup.policy": policy})
+        for value in ("1", "2"):
+            await put(api, topic, k=value)
+    clock.move(2)
+    await api.looks()
+    for topic in policies:
+        await until_table(api, topic, [(1, "k", "2")])
+    for topic in policies:
+        await put(api, topic, k="3")
+    clock.move(DAY_SECONDS)
+    await api.looks()
+    async with asyncio.timeout(120):
+        while (expired := await api.fetch("both", 0)).json.get("log_start_offset") != 3:
+            await pause(0.02)
+    await until_table(api, "compacted", [(2, "k", "3")])
+    await api.admin.alter_topic("compacted", config={"cleanup.policy": "delete", "retention.ms": -1})
+    for value in ("4", "5"):
+        await put(api, "compacted", k=value)
+    clock.move(2)
+    await api.looks()
+    refused = await api.call("POST", "/v1/topics/compacted/partitions/0:clean")
+
+    assert (expired.status, expired.json["code"]) == (410, "offset_expired")
+    assert (refused.status, refused.json["code"]) == (409, "not_possible_now")
+    assert await table(api, "compacted") == [(2, "k", "3"), (3, "k", "4"), (4, "k", "5")]
+
+
 @pytest.mark.parametrize("kind", ["flipped", "malformed"])
 async def test_hostile_bytes_in_a_closed_segment_end_the_round_and_not_the_broker(lives, kind: str) -> None:
     """A round over damaged or malformed bytes ends; the broker continues to serve, and cleans other partitions."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,17 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TopicIdPartition
 from fairlead_broker.log import PartitionLog, StorageFailed
 from fairlead_broker.log.cleaning.rounds import CleaningOrder
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
-from fairlead_broker.runtime.hosting.cleaner import Cleaner, CleanerSettings, _Chosen
+from fairlead_broker.runtime.hosting.cleaner import (
+    FREE_BYTES_MIN,
+    IDLE_SECONDS_MAX,
+    PAUSE_SECONDS,
+    PAUSE_SECONDS_MAX,
+    Cleaner,
+    CleanerSettings,
+    _Chosen,
+)
 from fairlead_broker.runtime.hosting.cleaner_meters import CleanerMeters
 from fairlead_broker.runtime.hosting.cleaning_child import CleaningChild
 from fairlead_broker.runtime.peer_serving.cleaning_requests import CleaningRequests
@@ -69,13 +79,18 @@ class Kit:
         self.partitions.append(self.replica)
         self.cleaner = self.cleaner_of(1)
 
-    def cleaner_of(self, rounds_max: int) -> Cleaner:
-        """Return a cleaner of the partitions that carries out this number of rounds at the same time."""
+    def cleaner_of(
+        self, rounds_max: int, rate: float = 1e12, disk_is_slow: Callable[[], bool] = lambda: False
+    ) -> Cleaner:
+        """Return a cleaner of the partitions that carries out this number of rounds at the same time.
+
+        `rate`: maximum number of bytes per second.
+        """
         return Cleaner(
             lambda: self.partitions,  # type: ignore[arg-type, return-value]
             self.pool,
             self.clock,
-            CleanerSettings(rounds_max, BUFFER_BYTES, lambda: 0.01, lambda: 1e12, lambda: False),
+            CleanerSettings(rounds_max, BUFFER_BYTES, lambda: 0.01, lambda: rate, disk_is_slow),
             CleanerMeters(self.telemetry),
             CleaningRequests(is_on=True),
             random_bytes=lambda count: SEED[:count],
@@ -172,6 +187,97 @@ async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) 
     assert chosen is None
     assert kit.count("fairlead_cleaner_rounds_total", outcome="done") == 2
     assert b"k0" in {record.key for record in committed(kit.replica.log)}
+
+
+@pytest.fixture
+def moving(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each pause of a cleaner move the clock, and take no time."""
+
+    async def moved(seconds: float) -> None:
+        """Move the clock."""
+        kit.clock.time_us += max(0, round(seconds * 1e6))
+
+    monkeypatch.setattr("fairlead_broker.runtime.hosting.cleaner._sleep", moved)
+
+
+@pytest.mark.usefixtures("moving")
+async def test_a_round_is_as_fast_as_its_rate(kit: Kit) -> None:
+    """A round waits so long that the bytes read and written do not exceed the configured rate."""
+    await ran(kit, "done", cleaner=kit.cleaner_of(1, rate=1000.0))
+    nbytes = kit.count("fairlead_cleaner_read_bytes_total") + kit.count(
+        "fairlead_cleaner_written_bytes_total"
+    )
+
+    assert nbytes > 1000
+    assert kit.count("fairlead_cleaner_waiting_seconds_total") == pytest.approx(nbytes / 1000, abs=0.01)
+
+
+@pytest.mark.usefixtures("moving")
+@pytest.mark.parametrize(
+    ("checks", "seconds"), [(0, 0.0), (3, 3 * PAUSE_SECONDS), (10**6, PAUSE_SECONDS_MAX)]
+)
+async def test_a_round_waits_while_the_disk_is_slow(kit: Kit, checks: int, seconds: float) -> None:
+    """A round pauses until the disk is fast again, and continues on a disk that is always slow."""
+    slow = itertools.chain(itertools.repeat(True, checks), itertools.repeat(False))
+    await ran(kit, "done", cleaner=kit.cleaner_of(1, disk_is_slow=lambda: next(slow)))
+
+    assert kit.count("fairlead_cleaner_waiting_seconds_total") == pytest.approx(seconds, abs=0.01)
+
+
+async def test_a_volume_without_room_for_a_segment_is_not_cleaned(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round begins only if its largest new segment leaves 1 GiB of the volume free."""
+    largest = sum(each.size for each in kit.replica.log.segments)
+    monkeypatch.setattr(PosixStorage, "free_bytes", lambda _self, _path: FREE_BYTES_MIN + largest - 1)
+    await ran(kit, "no_space")
+    unchanged = len(committed(kit.replica.log))
+    monkeypatch.setattr(PosixStorage, "free_bytes", lambda _self, _path: FREE_BYTES_MIN + largest)
+    kit.cleaner._uncleanable.clear()
+    await ran(kit, "done")
+
+    assert unchanged == 40
+    assert len(committed(kit.replica.log)) == 4
+
+
+async def test_a_child_without_work_is_ended(kit: Kit) -> None:
+    """The child process ends after five minutes without a round."""
+    [child] = kit.cleaner._children
+    running = asyncio.create_task(kit.cleaner.run())
+    try:
+        await until(lambda: kit.count("fairlead_cleaner_rounds_total", outcome="done") >= 1, SECONDS_MAX)
+        process = child._process
+        assert process is not None
+        stayed = process.returncode is None
+        kit.clock.time_us += round(IDLE_SECONDS_MAX * 1e6) + 1
+        await until(lambda: process.returncode is not None, SECONDS_MAX)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+    assert stayed
+    assert not child.is_running
+
+
+async def test_the_dirtiest_partition_is_cleaned_first_unless_a_record_is_too_old(kit: Kit) -> None:
+    """The partition with the highest dirty ratio comes first, after those with a record above the maximum age."""
+    await ran(kit, "done")
+    KeyedBatches(kit.replica.log).append([(b"k0", b"new")])
+    roll(kit.replica.log)
+    other = kit.box.opened.open_partition(OTHER_TOPIC, PARTITION, CONFIG)
+    begin(other)
+    KeyedBatches(other).append([(b"k", b"1"), (b"k", b"2")])
+    roll(other)
+    kit.partitions.append(Hosted(other, key=TopicIdPartition(OTHER_TOPIC, PARTITION)))
+    kit.clock.time_us += 10**7
+    by_ratio = await kit.cleaner._choose()
+    kit.replica.log.update_config(replace(CONFIG, max_compaction_lag_ms=1000))
+    by_age = await kit.cleaner._choose()
+
+    assert by_ratio is not None
+    assert by_ratio.partition is kit.partitions[1]
+    assert by_age is not None
+    assert by_age.partition is kit.replica
 
 
 async def test_rounds_of_several_partitions_run_at_the_same_time(kit: Kit) -> None:
