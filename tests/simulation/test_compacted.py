@@ -11,6 +11,7 @@ from compacted.judge import (
     NewestOfEachKeyStays,
     NoDeletedKeyBack,
     OffsetsCovered,
+    ReplicasAgreeOnNewest,
 )
 from compacted.switches import SWITCHES
 from compacted.world import run
@@ -31,6 +32,7 @@ FOUND: dict[str, tuple[int, type[Violation], bool]] = {
     "synced-names": (31, OffsetsCovered, False),
     "whole-segment": (0, OffsetsCovered, False),
     "aborted-records": (2, NewestOfEachKeyStays, True),
+    "digest-without-deletes": (1, ReplicasAgreeOnNewest, False),
 }
 """For each dropped rule, the seed of a world without the rule, the violated invariant, and whether the world
 has aborted transactions."""

@@ -9,13 +9,14 @@ import msgspec
 import numpy as np
 
 from compacted.world import World
+from fairlead_api.batch.columns import nulls_of
 from fairlead_api.identifiers import Offset
 from fairlead_broker.compaction import removal, windows
 from fairlead_broker.compaction.cleaned_batches import CleanedBatches
 from fairlead_broker.compaction.fates import Fates
 from fairlead_broker.compaction.key_hashes import KeyHashes
 from fairlead_broker.compaction.removal import Copying
-from fairlead_broker.log import PartitionLog
+from fairlead_broker.log import PartitionLog, newest_digest
 from fairlead_broker.log.cleaning import rounds, swap
 from fairlead_broker.log.segments.storage import Storage
 from simulator.switches import Switch
@@ -25,6 +26,7 @@ _FITS = CleanedBatches._fits
 _HASHES_OF = KeyHashes.of
 _CLOSE = rounds._GroupWriter.close
 _BEGIN_SWAP = swap.begin_swap
+_SUM_OF = newest_digest._sum_of
 
 
 def _without(dropped: Copying) -> Any:
@@ -89,6 +91,11 @@ def _close_before_whole(self: Any) -> None:
     _CLOSE(self)
     if buffers:
         self._file.write(buffers, self._flushed)
+
+
+def _sum_with_deletes(window: Any, found: Any) -> int:
+    deleted = nulls_of(window.columns.column(1)) & np.isin(window.offsets, found)
+    return _SUM_OF(window, found) + int(np.sum(window.offsets[deleted]))
 
 
 SWITCHES: Final = {
@@ -157,5 +164,10 @@ SWITCHES: Final = {
         "aborted-records",
         "the records of an aborted transaction go before its entry in the index of aborted transactions",
         (Fates, "is_aborted", lambda _self, _header: False),
+    ),
+    "digest-without-deletes": Switch(
+        "digest-without-deletes",
+        "a deleted key adds nothing to the digest of the newest records",
+        (newest_digest, "_sum_of", _sum_with_deletes),
     ),
 }
