@@ -15,22 +15,20 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
-from xml.etree import ElementTree as ET
 
 from proof_record import read_counts, write_record
 from proof_sums import continued
+from proof_tests import run_figures, run_tests
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
 SCENARIO: Final = "pytest.mark.scenario"
-NOT_PASSED: Final = ("failure", "error", "skipped")
 SEARCHES_A_RUN: Final = 125_000
 """Number of cases that one process tries, because starting a process takes as long as 10,000 cases."""
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
@@ -43,6 +41,14 @@ KAFKA_REQUEST_MUTATIONS: Final = "tests/fuzz/kafka_request_mutations.py"
 NATIVE_MUTATIONS: Final = "tests/fuzz/native_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
+COMPACTION: Final = (
+    "tests/integration/retention/test_compaction.py",
+    "tests/integration/cluster/test_compaction.py",
+    "tests/chaos/partitions/test_compaction.py",
+    "tests/unit/log/cleaning",
+    "tests/simulation/test_compacted.py",
+)
+"""Tests of compacted topics."""
 
 Outcome = tuple[bool, dict[str, Any]]
 """Result of a part of the proof: whether the part passed, and the report."""
@@ -268,7 +274,7 @@ def many_topics(share: float) -> Outcome:
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
-    code, found = _figures("-m", "prove or scenario", "tests/overload", *full)
+    code, found = run_figures("-m", "prove or scenario", "tests/overload", *full)
     return code == 0, {"exit_code": code, **found}
 
 
@@ -279,14 +285,14 @@ def operator_edits(share: float) -> Outcome:
     """
     seed = _seed()
     settings = {"FAIRLEAD_EDITS": str(_count(50, share)), "FAIRLEAD_SEED": str(seed)}
-    code, found = _figures("tests/kubernetes/operator/test_random_edits.py", **settings)
+    code, found = run_figures("tests/kubernetes/operator/test_random_edits.py", **settings)
     return code == 0, {"exit_code": code, "seed": seed, **found}
 
 
 def operator_topics(share: float) -> Outcome:
     """Create 500 Topics at once, which must be ready within a minute while the operator stays below 300 MiB."""
     del share
-    code, found = _figures("tests/kubernetes/operator/test_topics.py", "-k", "five_hundred")
+    code, found = run_figures("tests/kubernetes/operator/test_topics.py", "-k", "five_hundred")
     return code == 0, {"exit_code": code, **found}
 
 
@@ -294,7 +300,7 @@ def pods(share: float) -> Outcome:
     """Run clusters on real pods under load: scaling, lost disks, nodes and etcd members, and blocked rolls."""
     del share
     files = [str(path) for path in sorted(Path("tests/kubernetes/pods").glob("test_pods_*.py"))]
-    code, found = _figures(*files, "tests/kubernetes/pods/test_cluster_pods.py")
+    code, found = run_figures(*files, "tests/kubernetes/pods/test_cluster_pods.py")
     return code == 0, {"exit_code": code, **found}
 
 
@@ -335,8 +341,18 @@ def security(share: float) -> Outcome:
     The tests also run a producer over its quota for ten minutes, and compare answers about hidden and missing names.
     """
     del share
-    code, report = _tests("-m", "scenario", "--timeout", "1800", "tests/security")
+    code, report = run_tests("-m", "scenario", "--timeout", "1800", "tests/security")
     return code == 0, {"exit_code": code, **report}
+
+
+def compaction(share: float) -> Outcome:
+    """Run the scenarios of compacted topics, among them Kafka's log compaction tester and 1,000 simulated worlds."""
+    del share
+    passed, reports = True, {}
+    for place in COMPACTION:
+        code, reports[place] = run_tests("-m", "scenario", "--timeout", "1800", place)
+        passed &= code == 0
+    return passed, reports
 
 
 def searches(share: float) -> Outcome:
@@ -359,7 +375,7 @@ def scenarios(share: float) -> Outcome:
     marked = {path.parts[1] for path in Path("tests").rglob("test_*.py") if SCENARIO in path.read_text()}
     for folder in sorted(marked - {"chaos", "security"}):
         arguments = ("-m", "scenario", "--timeout", "900", *left_out, f"tests/{folder}")
-        code, reports[folder] = _tests(*arguments)
+        code, reports[folder] = run_tests(*arguments)
         passed &= code == 0
         _progress(f"{folder}: {reports[folder]}")
     return passed, reports
@@ -369,6 +385,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "access-searches": access_searches,
     "power-cuts": power_cuts,
     "cleaning-cuts": cleaning_cuts,
+    "compaction": compaction,
     "bit-flips": bit_flips,
     "kills": kills,
     "batch-fuzz": batch_fuzz,
@@ -406,34 +423,6 @@ def _run(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
     except ValueError:
         report = {"ended_with": finished.returncode, "said": finished.stdout[-2000:]}
     return finished.returncode, report
-
-
-def _figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
-    """Run tests with full counts; return the exit code and the figures that the tests wrote."""
-    command = [sys.executable, "-m", "pytest", *arguments, "-o", "time_budgets="]
-    with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder) / "figures.json"
-        environment = {**os.environ, **settings, "FAIRLEAD_FIGURES": str(figures)}
-        code = subprocess.run(command, check=False, env=environment).returncode
-        found: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
-    return code, found
-
-
-def _tests(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome."""
-    with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results.xml"
-        command = [sys.executable, "-m", "pytest", "-q", *arguments, "-o", "time_budgets="]
-        code = subprocess.run([*command, f"--junit-xml={results}"], check=False).returncode
-        cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest has just written the file
-    counts: dict[str, Any] = {"passed": 0}
-    for case in cases:
-        outcome = next((each for each in NOT_PASSED if case.find(each) is not None), None)
-        if outcome is None:
-            counts["passed"] += 1
-        else:
-            counts.setdefault(outcome, []).append(f"{case.get('classname')}.{case.get('name')}")
-    return code, counts
 
 
 def _count(full: int, share: float) -> int:

@@ -29,11 +29,12 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins/brokers"))
 
 from cleaning_kit import KeyedBatches, check_covered, clean_log, committed, newest, random_history, roll
+from fairlead_api.batch.header import Codec, read_header
 from fairlead_api.configuration import TopicConfig
 from fairlead_broker.compaction import windows
 from fairlead_broker.compaction.key_map import BUFFER_BYTES_MIN, SLOT_BYTES
 from fairlead_broker.log import LogDirectory, PartitionLog
-from log_kit import CLUSTER, DIRECTORY, FIRST_TIME_US, PARTITION, TOPIC, SteppingClock, begin
+from log_kit import CLUSTER, DIRECTORY, FIRST_TIME_US, PARTITION, TOPIC, SteppingClock, begin, read_all
 from lying_disk import Losses, LyingDisk, PowerCut, Promises
 
 LATER_US: Final = FIRST_TIME_US + 10**12
@@ -77,6 +78,7 @@ class History:
         for _ in range(3):
             random_history(writer, rng, batches, keys=sizes.keys)
             roll(log)
+        self.contents = contents_of(log)
         self.records = committed(log)
         self.newest = newest(self.records)
         self.deleted = {each.key for each in self.records} - self.newest.keys() - {None}
@@ -159,6 +161,20 @@ class History:
         return was_cut
 
 
+def contents_of(log: PartitionLog) -> Counter[str]:
+    """Return the numbers of batches of each codec, of leader epochs, of transactional batches and of markers."""
+    data, at = memoryview(read_all(log)), 0
+    counts, epochs = Counter[str](), set[int]()
+    while at < len(data):
+        header = read_header(data, at)
+        at += header.total_bytes
+        epochs.add(header.leader_epoch)
+        counts["markers" if header.is_control else f"batches {Codec(header.codec).name.lower()}"] += 1
+        counts["transactional batches"] += header.is_transactional and not header.is_control
+    counts["leader epochs"] = len(epochs)
+    return counts
+
+
 @contextmanager
 def windows_of(rows: int) -> Iterator[None]:
     """Divide cleanings into windows of this number of records."""
@@ -177,10 +193,10 @@ def interrupt_all(
     *,
     batches: int = 25,
     stride: int = 1,
-) -> int:
-    """Interrupt the cleaning of one history at every change, or at every `stride`-th; return the number of changes.
+) -> tuple[int, Counter[str]]:
+    """Interrupt the cleaning of one history at every change, or at every `stride`-th.
 
-    Raises `Lost`.
+    Returns the number of changes, and the contents of the history. Raises `Lost`.
     """
     rng = random.Random(seed)
     history = History(rng, sizes, batches)
@@ -191,7 +207,7 @@ def interrupt_all(
             cut = history.interrupt(change, rng, losses, promises, kill=False)
             killed = history.interrupt(change, rng, losses, promises, kill=True)
             if not cut and not killed:
-                return change
+                return change, history.contents
 
 
 def run(histories: int, seed: int, promises: Promises, *, progress: bool = False) -> dict[str, object]:
@@ -200,12 +216,13 @@ def run(histories: int, seed: int, promises: Promises, *, progress: bool = False
     for number in range(histories):
         sizes = Sizes.drawn(random.Random(seed + number))
         try:
-            changes = interrupt_all(seed + number, sizes, losses, promises)
+            changes, contents = interrupt_all(seed + number, sizes, losses, promises)
         except Exception:  # noqa: BLE001 - any error of the log is a finding
             lost, at = traceback.format_exc(limit=-6), {"seed": seed + number, **asdict(sizes)}
             break
         counts["histories"] += 1
         counts["interruptions"] += 2 * changes
+        counts.update(contents)
         counts.update(f"{field.name} {getattr(sizes, field.name)}" for field in fields(sizes))
         if progress:
             sys.stderr.write(

@@ -15,7 +15,7 @@ def test_an_interruption_at_any_change_of_the_disk_keeps_the_newest_records() ->
     `make prove PROVE=cleaning-cuts` tries every n for many histories.
     """
     losses = Losses()
-    changes = interrupt_all(25, Sizes(), losses, Promises(), batches=15, stride=7)
+    changes, _ = interrupt_all(25, Sizes(), losses, Promises(), batches=15, stride=7)
 
     assert changes > 40
     assert losses.names_lost

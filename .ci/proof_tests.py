@@ -1,0 +1,42 @@
+"""Runs of tests for the proofs, with the figures and outcomes that their reports contain. Used by `prove.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+NOT_PASSED: Final = ("failure", "error", "skipped")
+
+
+def run_figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
+    """Run tests with full counts; return the exit code and the figures that the tests wrote."""
+    command = [sys.executable, "-m", "pytest", *arguments, "-o", "time_budgets="]
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder) / "figures.json"
+        environment = {**os.environ, **settings, "FAIRLEAD_FIGURES": str(figures)}
+        code = subprocess.run(command, check=False, env=environment).returncode
+        found: dict[str, Any] = json.loads(figures.read_text()) if figures.exists() else {}
+    return code, found
+
+
+def run_tests(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome."""
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder) / "results.xml"
+        command = [sys.executable, "-m", "pytest", "-q", *arguments, "-o", "time_budgets="]
+        code = subprocess.run([*command, f"--junit-xml={results}"], check=False).returncode
+        cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest has just written the file
+    counts: dict[str, Any] = {"passed": 0}
+    for case in cases:
+        outcome = next((each for each in NOT_PASSED if case.find(each) is not None), None)
+        if outcome is None:
+            counts["passed"] += 1
+        else:
+            counts.setdefault(outcome, []).append(f"{case.get('classname')}.{case.get('name')}")
+    return code, counts
