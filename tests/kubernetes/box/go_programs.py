@@ -75,6 +75,7 @@ PROGRAMS = {
         "helm3", "helm.sh/helm/v3/cmd/helm", (f"helm.sh/helm/v3/internal/version.version={HELM_3}",)
     ),
     "kube-state-metrics": Program("kube-state-metrics", "k8s.io/kube-state-metrics/v2"),
+    "contour": Program("contour", "github.com/projectcontour/contour/cmd/contour"),
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
@@ -90,7 +91,7 @@ KUBERNETES_NAMES = (
 CONTROL_PLANE = ("etcd", "kubernetes", "kwok", "pause")
 NODES = ("containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local", "coredns")
 CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
-OF_SCENARIOS = ("kube-state-metrics",)
+OF_SCENARIOS = ("kube-state-metrics", "contour")
 """Programs that only tests marked `scenario` need, and build."""
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cluster_words import BROKERS
+from gateway import NAME, PORT, gateway
 from pods_stage import SLOW_SECONDS, PodsStage, serves
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ BACKEND = """
 backend {host}
     server service {address}:{port} proto h2
 """
+ONE_ADDRESS = Path(__file__).parents[1] / "stages/outside_program.py"
 PROGRAM = str(Path(sys.executable).with_name("fairlead"))
 
 
@@ -80,6 +83,8 @@ def wired(kubernetes: KubernetesPods) -> Iterator[OutsideNetwork]:
             kubernetes.run("ip", "link", "set", "out0", "up")
             outside.run("ip", "address", "add", f"{OUTSIDE_ADDRESS}/30", "dev", "out1")
             outside.run("ip", "link", "set", "out1", "up")
+            # Spark's driver and its Python workers call each other by the loopback interface.
+            outside.run("ip", "link", "set", "lo", "up")
             for place in (*NODES, BALANCERS):
                 outside.run("ip", "route", "add", place, "via", BOX_ADDRESS)
             yield outside
@@ -158,19 +163,42 @@ def exchange(
     return sorted(map(int, read.stdout.split()))
 
 
+def by_one_address(stage: PodsStage, outside: OutsideNetwork) -> dict[str, list[int]]:
+    """Write and read with the SDK, the command line and Spark through the node port of a Service that a user made.
+
+    The Service leads to the listener for clients in pods, whose addresses clients outside cannot reach.
+    """
+    port = {"name": "data", "port": 9520, "targetPort": 9520, "nodePort": 30521}
+    labels = dict(each.split("=") for each in BROKERS.split(","))
+    spec = {"type": "NodePort", "selector": labels, "ports": [port]}
+    metadata = {"name": "made-by-user", "namespace": stage.namespace}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    stage.kubernetes.api.apply(service)
+    topic = stage.make_topic()
+    done = outside.run(sys.executable, str(ONE_ADDRESS), f"http://{NODES[0]}:30521", topic)
+    found: dict[str, list[int]] = json.loads(done.stdout)
+    return found
+
+
 def addresses(listed: str) -> list[str]:
     """Return the addresses in the output of `fairlead broker list --output json`."""
     return [each["address"] for each in json.loads(listed)]
 
 
 def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> None:
-    """External clients write and read through one node port without any setting, and no broker is restarted."""
+    """External clients write and read through one node port without any setting, and no broker is restarted.
+
+    Through another node port, whose Service does not lead to the listener for external clients, the setting for one
+    address is enough.
+    """
     before = stage.pods()
     found = listening(stage, 0, type="nodeport", nodePort=30520)
     inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
     read = exchange(stage, outside, found["bootstrap"])
+    one = by_one_address(stage, outside)
 
     assert sorted(found["bootstrap"].split(",")) == [f"http://{node}:30520" for node in NODES]
+    assert one == {name: list(range(RECORDS)) for name in ("sdk", "command line", "spark")}
     assert read == list(range(RECORDS))
     assert inside.returncode == 5, "the network outside reaches no Service"
     assert stage.pods() == before
@@ -230,4 +258,42 @@ def test_an_ingress_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwo
 
     assert found["bootstrap"] == f"http://{HOST}:{PROXY_PORT}"
     assert far == [f"http://b-{broker}.{HOST}:{PROXY_PORT}" for broker in range(3)]
+    assert shared == direct == list(range(RECORDS))
+
+
+def route_hosts(stage: PodsStage, brokers: int, folder: Path) -> Path:
+    """Wait until the Gateway has taken the routes of the Cluster; return a file with their host names."""
+
+    def taken(routes: list[dict[str, Any]]) -> bool:
+        found = [parent for each in routes for parent in each.get("status", {}).get("parents", ())]
+        accepted = [
+            {condition["type"] for condition in each["conditions"] if condition["status"] == "True"}
+            for each in found
+        ]
+        return len(accepted) == brokers + 1 and all(each >= {"Accepted", "ResolvedRefs"} for each in accepted)
+
+    routes = stage.kubernetes.api.wait_list("httproutes", stage.namespace, taken, seconds=SLOW_SECONDS)
+    hosts = folder / f"routes-{brokers}"
+    hosts.write_text(
+        "".join(f"{BOX_ADDRESS} {host}\n" for each in routes for host in each["spec"]["hostnames"])
+    )
+    return hosts
+
+
+def test_a_gateway_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwork, tmp_path: Path) -> None:
+    """Contour and Envoy serve external clients by the HTTPRoutes: one host for all brokers, and a host per broker."""
+    route = {"kind": "HTTPRoute", "host": HOST, "scheme": "http", "port": PORT, "gateways": [{"name": NAME}]}
+    with gateway(stage.kubernetes, stage.namespace):
+        found = listening(stage, 0, type="clusterip", route=route)
+        hosts = route_hosts(stage, 0, tmp_path)
+        shared = exchange(stage, outside, found["bootstrap"], hosts)
+        each = f"http://b-{{id}}.{HOST}:{PORT}"
+        found = listening(stage, 3, type="clusterip", perBroker=True, advertisedHost=each, route=route)
+        hosts = route_hosts(stage, 3, tmp_path)
+        told = ("broker", "list", "--output", "json", "--bootstrap")
+        far = addresses(outside.run(PROGRAM, *told, found["bootstrap"], hosts=hosts).stdout)
+        direct = exchange(stage, outside, found["bootstrap"], hosts)
+
+    assert found["bootstrap"] == f"http://{HOST}:{PORT}"
+    assert far == [f"http://b-{broker}.{HOST}:{PORT}" for broker in range(3)]
     assert shared == direct == list(range(RECORDS))
