@@ -28,7 +28,7 @@ class Authority:
         self._ca = trustme.CA(organization_name="test Kubernetes")
         self._ca.cert_pem.write_to_path(certificate)
         self._ca.private_key_pem.write_to_path(key)
-        _make_token_key()
+        replace_token_key(PKI)
 
     def certify(self, name: str, user: str, group: str = "", hosts: tuple[str, ...] = ()) -> None:
         """Write `name`.crt and `name`.key for a client (user and group), and for a server when hosts are given."""
@@ -73,19 +73,22 @@ def kubeconfig(
     }
 
 
-def _make_token_key() -> None:
+def replace_token_key(folder: Path) -> None:
+    """Write a new key that signs tokens of service accounts; of the earlier keys, only the last stays valid."""
     key = ec.generate_private_key(ec.SECP256R1())
-    (PKI / "tokens.key").write_bytes(
+    public = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    keys = folder / "tokens.pub"
+    previous = keys.read_bytes()[: len(public)] if keys.exists() else b""
+    keys.write_bytes(public + previous)
+    (folder / "tokens.key").write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.TraditionalOpenSSL,
             serialization.NoEncryption(),
         )
     )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    (PKI / "tokens.pub").write_bytes(public)
 
 
 def _encoded(file: str) -> str:

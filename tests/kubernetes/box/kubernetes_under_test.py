@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from audit_log import AuditEvent, AuditLog
-from authority import kubeconfig
+from authority import kubeconfig, replace_token_key
 from box import Box, boxes, check_machine
 from daemons import GARBAGE
 from doors import Door, open_door
@@ -148,6 +148,11 @@ class Kubernetes:
         """Kill the API server and start it again, which affects every user of this Kubernetes."""
         self.box.run_inside("stop", "kube-apiserver", "--signal", str(int(number)))
         self.box.run_inside("start", "kube-apiserver")
+
+    def replace_token_key(self) -> None:
+        """Sign tokens of service accounts with a new key; only tokens of the previous key stay valid."""
+        replace_token_key(self.box.state / "pki")
+        self.restart_api_server()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pytest
 from captured_traffic import captured_traffic
 from cluster_words import BROKERS, condition_of
 from pods_stage import Load, PodsStage, keep_counts, pods_stage, serves
-from shown_secrets import secrets_of, shown_secrets
+from shown_secrets import mounted_tokens, secrets_of, shown_secrets
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -40,7 +40,18 @@ OPS_PORT = 9522
 """Port of metrics and probes, which has no TLS unless metrics need a token."""
 DATA_PORTS, PEER_PORTS, ETCD_PORTS = {9520, 9524}, {9521}, {2379, 2380, 2479, 2480}
 CAPTURE_SECONDS = 10.0
+REFUSED_CODE = 4
+"""Exit code of a command whose caller is not authenticated, or has no right."""
+LOAD_RIGHTS: list[Manifest] = [
+    {"operations": ["read", "write"], "topics": ["load*"]},
+    {"operations": ["read"], "groups": ["*"]},
+]
 CLOSED = {"mode": "Enforce", "tls": {"mode": "Required"}}
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the settings of a client whose token and authorities are in a folder."""
+    return {"FAIRLEAD_TOKEN_FILE": str(folder / "token"), "FAIRLEAD_CA_FILE": str(folder / "ca.crt")}
 
 
 def annotations_of(stage: PodsStage, selector: str, name: str) -> list[str | None]:
@@ -86,6 +97,37 @@ def create_user(stage: PodsStage, name: str, acls: list[Manifest], **spec: objec
 
 
 @dataclass
+class AccountAccess:
+    """Files of a client with tokens that the API server signs for the service account `load`."""
+
+    stage: PodsStage
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Create the account and its User, and write the files."""
+        manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "load"}}
+        self.stage.kubernetes.api.apply(manifest, self.stage.namespace)
+        create_user(self.stage, "load", LOAD_RIGHTS, serviceAccountName="load")
+        (self.folder / "ca.crt").write_text(bundle_of(self.stage))
+        self.renew()
+
+    def renew(self) -> str:
+        """Write a new token, as a kubelet does, and return it."""
+        audience = f"fairlead/{self.stage.namespace}/main"
+        token = self.stage.kubernetes.api.token("load", self.stage.namespace, audience=audience)
+        new = self.folder / "token.new"
+        new.write_text(token)
+        new.chmod(0o600)
+        new.replace(self.folder / "token")
+        return token
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The settings of a client."""
+        return environment_of(self.folder)
+
+
+@dataclass
 class Access:
     """Files of a client with a User's Secret, which follow the Secret as a mounted copy does."""
 
@@ -94,10 +136,7 @@ class Access:
 
     def __post_init__(self) -> None:
         """Create the User and write the files."""
-        reads_groups = {"operations": ["read"], "groups": ["*"]}
-        create_user(
-            self.stage, "load", [{"operations": ["read", "write"], "topics": ["load*"]}, reads_groups]
-        )
+        create_user(self.stage, "load", LOAD_RIGHTS)
         self.write()
 
     def write(self) -> None:
@@ -118,10 +157,7 @@ class Access:
     @property
     def environment(self) -> dict[str, str]:
         """The settings of a client."""
-        return {
-            "FAIRLEAD_TOKEN_FILE": str(self.folder / "token"),
-            "FAIRLEAD_CA_FILE": str(self.folder / "ca.crt"),
-        }
+        return environment_of(self.folder)
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -165,7 +201,9 @@ def load_topic(stage: PodsStage, name: str) -> str:
 
 
 @contextmanager
-def a_load(stage: PodsStage, url: str, topic: str, access: Access | None = None) -> Iterator[Load]:
+def a_load(
+    stage: PodsStage, url: str, topic: str, access: Access | AccountAccess | None = None
+) -> Iterator[Load]:
     """Write to a topic during the block, and count the stored records afterwards."""
     load = Load(stage.kubernetes, url, topic, {} if access is None else access.environment)
     try:
@@ -285,7 +323,7 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
     assert before.losses == after.losses == again.losses == {}
     assert min(each.counts["acknowledged"] for each in (before, after, again)) > 0
     assert closed == [True, True]
-    assert codes == [0, 4, 4]
+    assert codes == [0, REFUSED_CODE, REFUSED_CODE]
     assert all(ports & DATA_PORTS for ports in at_first.found.values()), at_first
     assert all(at_last.ports & ports for ports in (DATA_PORTS, PEER_PORTS, ETCD_PORTS)), at_last
     assert {port for ports in at_last.found.values() for port in ports} <= {OPS_PORT}, at_last
@@ -329,16 +367,72 @@ def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, t
     assert kept == pods, "no broker restarts for a certificate"
 
 
+def test_tokens_and_keys_of_service_accounts_are_replaced_under_load(
+    kubernetes_pods: KubernetesPods, tmp_path: Path
+) -> None:
+    """The API server signs with another key twice; brokers, with tokens that kubelets replace, fetch both new keys.
+
+    No write of a client with a service account fails. After the second change, the API server refuses tokens of the
+    first key, so that a broker which kept its first token could not fetch keys any more.
+    """
+    with pods_stage(kubernetes_pods, tmp_path, security=CLOSED) as stage:
+        url = stage.bootstrap.replace("http:", "https:")
+        topic, access = load_topic(stage, "load-account"), AccountAccess(stage, tmp_path)
+        tokens, first = mounted_tokens(stage), access.renew()
+        with a_load(stage, url, topic, access) as load:
+            stage.kubernetes.replace_token_key()
+            change_token(stage, access)
+            for node in stage.kubernetes.nodes:
+                stage.kubernetes.kill_kubelet(node)
+                stage.kubernetes.start_kubelet(node)
+            wait_for(lambda: not tokens.items() & mounted_tokens(stage).items())
+            # A pod of an operator would read its replaced token from a file; here, the token is an argument.
+            stage.operator.stop()
+            stage.kubernetes.replace_token_key()
+            stage.start_operator()
+            change_token(stage, access)
+            stage.wait_done()
+        first_file = tmp_path / "first"
+        first_file.write_text(first)
+        codes = [code_of_whoami(stage, pod, first_file) for pod in stage.pods()]
+    keep_counts("replaced tokens and keys of service accounts", **load.counts)
+
+    assert load.losses == {}
+    assert load.counts["acknowledged"] > 0
+    assert len(tokens) >= 2 * len(codes)
+    assert codes == [REFUSED_CODE] * 3
+
+
+def change_token(stage: PodsStage, access: AccountAccess) -> None:
+    """Give the client a token signed with the current key, and wait until every broker accepts the token."""
+    access.renew()
+    for pod in stage.pods():
+        wait_for(lambda pod=pod: code_of_whoami(stage, pod, access.folder / "token") == 0)
+
+
+def code_of_whoami(stage: PodsStage, pod: str, token: Path) -> int:
+    """Return the exit code of a command that sends a token to one broker."""
+    url = f"https://{pod}.main-brokers.{stage.namespace}.svc:9520"
+    settings = (f"FAIRLEAD_TOKEN_FILE={token}", f"FAIRLEAD_CA_FILE={token.with_name('ca.crt')}")
+    command = ("env", *settings, "fairlead", "whoami", "--bootstrap", url)
+    return stage.kubernetes.run(*command, check=False).returncode
+
+
 def leaf_of(stage: PodsStage) -> str:
     """Return the certificate of the brokers."""
     found: Any = stage.kubernetes.api.get("secret/main-brokers-tls", stage.namespace)
     return str(found["data"]["tls.crt"])
 
 
+def bundle_of(stage: PodsStage) -> str:
+    """Return the file with the certificates of all authorities."""
+    found: Any = stage.kubernetes.api.get("configmap/main-ca", stage.namespace)
+    return str(found["data"]["ca.crt"])
+
+
 def authorities_of(stage: PodsStage) -> list[str]:
     """Return the certificates of all authorities."""
-    found: Any = stage.kubernetes.api.get("configmap/main-ca", stage.namespace)
-    return str(found["data"]["ca.crt"]).split("-----END CERTIFICATE-----")[:-1]
+    return bundle_of(stage).split("-----END CERTIFICATE-----")[:-1]
 
 
 def wait_for(holds: Any) -> None:

@@ -54,10 +54,16 @@ def secrets_of(stage: PodsStage) -> dict[str, str]:
                 found[place] = text.splitlines()[1]
             elif text.startswith("flt_"):
                 found[place] = text.strip().rpartition("_")[2][:43]
+    return {**found, **{place: token.rpartition(".")[2] for place, token in mounted_tokens(stage).items()}}
+
+
+def mounted_tokens(stage: PodsStage) -> dict[str, str]:
+    """Return the tokens of service accounts in the pods of brokers, by their places."""
+    found = {}
     for pod in stage.pods():
         for pid in stage.kubernetes.processes_of(pod, stage.namespace):
             for file in (Path(f"/proc/{pid}/root") / "var/run/secrets").glob("**/token"):
-                found[f"{pod}{str(file).partition('/root')[2]}"] = file.read_text().rpartition(".")[2]
+                found[f"{pod}{str(file).partition('/root')[2]}"] = file.read_text()
     return found
 
 
