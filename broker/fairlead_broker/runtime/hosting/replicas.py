@@ -41,7 +41,7 @@ from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.engine.supervisor import SideWork
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
-from fairlead_broker.runtime.hosting.hosted_log import HostedLog, drop_damaged
+from fairlead_broker.runtime.hosting.hosted_log import HostedLog, drop_damaged, no_role
 from fairlead_broker.runtime.hosting.partition_logs import PartitionLogs
 from fairlead_broker.runtime.hosting.refused_partitions import OPEN_AGAIN_SECONDS, RefusedPartitions
 from fairlead_broker.runtime.hosting.role_changes import RoleChanges
@@ -52,6 +52,9 @@ from fairlead_broker.runtime.topic_views import TopicView, TopicViews
 from fairlead_broker.telemetry import Log
 
 Record: TypeAlias = Versioned[PartitionRecord]
+Wait: TypeAlias = tuple[TopicId, Callable[[], Awaitable[object]]]
+"""Topic, and a function that waits for work on its replicas. A stopping broker may drop functions without calling them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +207,8 @@ class Replicas:
         self._giving_up.add(key)
         try:
             role = hosted.role
-            await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            await no_role(hosted)
             if self._find(key) is not hosted:
                 return True  # The replica was closed while its role ended.
             await self._opening.run(drop_damaged, hosted.log)
@@ -238,7 +242,8 @@ class Replicas:
         self._giving_up.add(key)
         try:
             role = hosted.role
-            await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+            await no_role(hosted)
             if self._find(key) is hosted:
                 if keeps_tail and (
                     path := await self._opening.run(self._directory.keep_tail, key, hosted.log, offset)
@@ -364,7 +369,7 @@ class Replicas:
                 self._notify_leaders()
             wanted, self._opened = self._opened, []
             topics, self._dirty = self._dirty, set()
-            waits: list[tuple[TopicId, Awaitable[object]]] = []
+            waits: list[Wait] = []
             failed: set[TopicId] = set()
             for topic_id in topics:
                 view = self._view(topic_id)
@@ -375,7 +380,7 @@ class Replicas:
                         self._compare(view, wanted, waits)
             for topic_id, wait in waits:
                 with self._contained(topic_id, failed):
-                    await wait
+                    await wait()
             for wish in wanted:
                 # After a failure, an earlier role of a partition may still use its log.
                 if wish.key.topic_id in failed:
@@ -410,20 +415,18 @@ class Replicas:
             return None
         return self._views.by_id(topic_id)
 
-    def _compare(
-        self, view: TopicView, wanted: list[_Wanted], waits: list[tuple[TopicId, Awaitable[object]]]
-    ) -> None:
+    def _compare(self, view: TopicView, wanted: list[_Wanted], waits: list[Wait]) -> None:
         """Find the replicas of a topic that must be opened or change their role; other replicas are closed or updated.
 
-        The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives the
-        awaitables that must complete before a log is opened.
+        The method does not wait for roles to end, so that many roles can end in parallel. `waits` receives
+        the work that must be done before a log is opened.
         """
         records = self._metadata.partitions(view.topic_id)
         for index, hosted in list(self._hosted.get(view.topic_id, {}).items()):
             record = records.get(index)
             if record is None or self._roles.own_replica(record.value) is None:
-                ended = self._changes.end(hosted, view.name, refusals.leader_changed)
-                waits.append((view.topic_id, self._let_go(hosted, ended, removed=record is not None)))
+                self._changes.end(hosted, view.name, refusals.leader_changed)
+                waits.append((view.topic_id, partial(self._let_go, hosted, removed=record is not None)))
         for index, record in records.items():
             key = TopicIdPartition(view.topic_id, index)
             if self._roles.own_replica(record.value) is None:
@@ -437,7 +440,8 @@ class Replicas:
                 waits += [(view.topic_id, each) for each in self._pass_record(kept, view, record)]
             else:
                 wanted.append(wish)
-                waits.append((view.topic_id, self._changes.end(kept, view.name, refusals.leader_changed)))
+                self._changes.end(kept, view.name, refusals.leader_changed)
+                waits.append((view.topic_id, partial(no_role, kept)))
 
     def _keeps_role(self, hosted: HostedLog, record: PartitionRecord) -> bool:
         if hosted.led is not None:
@@ -447,7 +451,9 @@ class Replicas:
         followed = hosted.followed.following if hosted.followed else None
         return not self._roles.leads(record) and self._roles.following(record) == followed
 
-    def _pass_record(self, hosted: HostedLog, view: TopicView, record: Record) -> list[Awaitable[object]]:
+    def _pass_record(
+        self, hosted: HostedLog, view: TopicView, record: Record
+    ) -> list[Callable[[], Awaitable[object]]]:
         """Pass the new partition record to a replica that keeps its role."""
         if record.mod_revision != hosted.record.mod_revision:
             hosted.record = record
@@ -461,7 +467,8 @@ class Replicas:
         if role is None or role.config == view.config:
             return []
         role.change_config(view.config)
-        return [self._opening.submit(hosted.log.update_config, view.config)]
+        updated = self._opening.submit(hosted.log.update_config, view.config)
+        return [lambda: updated]
 
     # -- opening
 
@@ -539,7 +546,8 @@ class Replicas:
         role = hosted.role
         if hosted.led is not None:
             hosted.failed_epoch = hosted.led.leader_epoch
-        await self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+        self._changes.end(hosted, role.topic if role else "", refusals.leader_changed)
+        await no_role(hosted)
         self._look_at(hosted.key.topic_id)
 
     def _is_newest(self, wish: _Wanted) -> bool:
@@ -554,12 +562,12 @@ class Replicas:
 
     # -- closing
 
-    async def _let_go(self, hosted: HostedLog, ended: Awaitable[object], *, removed: bool) -> None:
+    async def _let_go(self, hosted: HostedLog, *, removed: bool) -> None:
         """Drop a partition once its role has ended.
 
         `removed`: the partition record no longer lists the replica, so its files are deleted.
         """
-        await ended
+        await no_role(hosted)
         self._forget(hosted)
         if removed:
             await self._logs.delete(hosted.key)
@@ -577,7 +585,8 @@ class Replicas:
         for hosted in list(self._hosted.get(topic_id, {}).values()):
             role = hosted.role
             name = role.topic if role is not None else name
-            await self._changes.end(hosted, name, _topic_gone)
+            self._changes.end(hosted, name, _topic_gone)
+            await no_role(hosted)
             self._forget(hosted)
             self._logs.keep(hosted.key, hosted.log)
         if name:

@@ -7,7 +7,7 @@ takes effect at once, but the next role waits until the disk work of the ended r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -27,7 +27,7 @@ from fairlead_broker.replication import (
 from fairlead_broker.runtime.engine.supervisor import Supervisor
 from fairlead_broker.runtime.following.follower_replica import FollowerReplica
 from fairlead_broker.runtime.following.replica_fetching import ReplicaFetching
-from fairlead_broker.runtime.hosting.hosted_log import HostedLog, no_role
+from fairlead_broker.runtime.hosting.hosted_log import HostedLog
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import BrokerMeters
@@ -156,11 +156,8 @@ class RoleChanges:
         hosted: HostedLog,
         topic: str,
         refusal: Callable[[str, PartitionIndex, SideEffect], ProblemError],
-    ) -> Awaitable[object]:
-        """End this broker's role for a log at once. The returned awaitable completes when no disk work uses the log.
-
-        The awaitable also covers the disk work of a role that another call has ended.
-        """
+    ) -> None:
+        """End this broker's role for a log at once. `no_role` waits until no disk work of the role uses the log."""
         led, followed, task = hosted.led, hosted.followed, hosted.task
         hosted.led = hosted.followed = hosted.task = None
         if led is not None and task is not None:
@@ -172,7 +169,6 @@ class RoleChanges:
             self._fetching.forget(followed)
             followed.end()
             hosted.left = partial(self._followed_no_more, followed)
-        return no_role(hosted)
 
     async def _led_no_more(self, partition: LeaderReplica, task: asyncio.Task[None]) -> None:
         await asyncio.wait([task])

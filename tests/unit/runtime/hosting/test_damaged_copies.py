@@ -26,7 +26,7 @@ from fairlead_broker.registry.records import InSync, PartitionRecord, encode
 from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.replication import EpochStart, end_before
 from fairlead_broker.runtime import Broker, refusals
-from fairlead_broker.runtime.hosting.hosted_log import drop_damaged
+from fairlead_broker.runtime.hosting.hosted_log import drop_damaged, no_role
 from fairlead_broker.runtime.hosting.replicas import _Wanted
 from log_kit import BatchMaker, LogBox, begin
 from runtime_kit import TopicClient, topic
@@ -103,7 +103,8 @@ async def test_a_record_that_was_followed_by_another_gives_no_role(make_topic: M
     await give_to_another(flights)
     await partitions.settled()
     hosted = partitions._hosted[flights.topic_id][index]
-    await partitions._changes.end(hosted, flights.name, refusals.leader_changed)
+    partitions._changes.end(hosted, flights.name, refusals.leader_changed)
+    await no_role(hosted)
     partitions._take_role(_Wanted(hosted.key, view, before))
 
     assert hosted.role is None
