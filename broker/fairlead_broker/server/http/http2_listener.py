@@ -17,6 +17,7 @@ import resource
 import socket
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from granian._granian import SocketHolder
 from granian.constants import HTTPModes, Interfaces, SSLProtocols
@@ -96,7 +97,8 @@ class Http2Listener:
         hand_over(server, (listening or self._bound.listen()).detach())
         self._server = server
         self._serving = asyncio.get_running_loop().create_task(
-            server.serve(), name=f"listener-{self._bound.name}"
+            server.serve(_serve_until_ended),  # type: ignore[arg-type]
+            name=f"listener-{self._bound.name}",
         )
         # serve() spawns its worker before its first await, so connections are accepted after one loop iteration.
         await asyncio.sleep(0)  # noqa: TID251 - one loop iteration, no delay
@@ -158,6 +160,20 @@ class Http2Listener:
             "a listener with client_ca must request certificates"
         )
         return server
+
+
+async def _serve_until_ended(*arguments: Any) -> None:
+    """Run granian's worker. A cancellation ends only the wait for the worker, and does not reach the worker's future.
+
+    The worker ends after its last request. granian then completes the future; if the future had been cancelled, that
+    would raise an error in the event loop.
+    """
+    worker = Server._spawn_asgi_worker(*arguments)  # noqa: SLF001 - the default of `serve`
+    try:
+        # The coroutine starts the worker and then waits for the future, without a task that could be cancelled.
+        await asyncio.shield(worker.send(None))
+    finally:
+        worker.close()
 
 
 def hand_over(server: Server, descriptor: int) -> None:

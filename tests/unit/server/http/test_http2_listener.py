@@ -142,6 +142,48 @@ async def test_stop_does_not_wait_for_ever(http2: Client) -> None:
     await asyncio.gather(request, return_exceptions=True)
 
 
+async def test_a_request_that_ends_after_the_stop_raises_no_error(
+    http2: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that outlasts the time limit of a stop may end later without an error in the event loop."""
+    entered, leave = asyncio.Event(), asyncio.Event()
+    errors, workers = list[dict[str, object]](), list[asyncio.Future[None]]()
+    spawn = Server._spawn_asgi_worker
+
+    class Worker:
+        """Worker of granian whose future the test waits for."""
+
+        def __init__(self, *arguments: object) -> None:
+            self._worker = spawn(*arguments)
+            self.close = self._worker.close
+
+        def send(self, nothing: None) -> asyncio.Future[None]:
+            """Start the worker and return its future."""
+            workers.append(self._worker.send(nothing))
+            return workers[-1]
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.set()
+        await leave.wait()
+        await hello(scope, receive, send)
+
+    monkeypatch.setattr(Server, "_spawn_asgi_worker", Worker)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    bound = BoundSocket("data", "127.0.0.1", 0)
+    listener = Http2Listener(slow, bound, connections_max=8)
+    await listener.start()
+    request = asyncio.ensure_future(http2.get(f"http://{bound}/").build().send())
+    await entered.wait()
+    await listener.stop(0.05)
+    unfinished = not workers[0].done()
+    leave.set()
+    await asyncio.wait_for(workers[0], 30)
+    await asyncio.gather(request, return_exceptions=True)
+
+    assert unfinished
+    assert errors == []
+
+
 async def test_large_headers_are_refused(serve, http2: Client) -> None:
     """A request with headers that are too large is refused before it reaches the application."""
     bound = await serve(hello)
