@@ -232,7 +232,9 @@ class Three:
         return created.json["topic_id"], leaders
 
 
-async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, Three]:
+async def three_brokers(
+    cluster: Cluster, folder: Path, limits: dict[str, float] | None = None
+) -> tuple[LocalCluster, Three]:
     """Start a cluster in this process; the caller stops the cluster."""
     settings = [
         BrokerSettings(
@@ -241,6 +243,7 @@ async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, T
             listen="127.0.0.1:0",
             peer_listen="127.0.0.1:0",
             ops_listen="127.0.0.1:0",
+            limits=limits or {},
         )
         for number in (1, 2, 3)
     ]
@@ -250,9 +253,9 @@ async def three_brokers(cluster: Cluster, folder: Path) -> tuple[LocalCluster, T
 
 
 @pytest.fixture
-async def three(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Three]:
-    """Yield three brokers that only this test uses."""
-    local, brokers = await three_brokers(cluster, tmp_path)
+async def three(cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Three]:
+    """Yield three brokers that only this test uses, with the limits in the test's parameter if there is one."""
+    local, brokers = await three_brokers(cluster, tmp_path, getattr(request, "param", None))
     yield brokers
     await local.stop()
 

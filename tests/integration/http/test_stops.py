@@ -3,17 +3,20 @@
 import asyncio
 
 import msgspec
+import pytest
 
 from fairlead_api.bodies.frames import iterate_frames
 
 PARTITION = "/v1/topics/flights/partitions/0/records"
 EVENTS = {"accept": "text/event-stream"}
+LIMITS = {"stop_answer_seconds": 60}
 STOP_SECONDS_MAX = 30
 """Time limit of a stop, shorter than the time for which a stop waits for answers in progress, so that every answer must
 end by itself.
 """
 
 
+@pytest.mark.parametrize("three", [LIMITS], indirect=True)
 async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
     """Forwarded long polls and tails end at once with the stored records when a broker stops."""
     topic_id, [leader] = await three.topic("flights", 1)
@@ -45,7 +48,7 @@ async def test_polls_at_other_brokers_are_answered_first(three, polls) -> None:
 
 async def test_incomplete_bodies_are_refused(cluster) -> None:
     """A request with an incomplete body is refused by a stopping broker, and a stream of lines gets its result."""
-    broker = await cluster.start(limits={"stop_answer_seconds": 60})
+    broker = await cluster.start(limits=LIMITS)
     await (await cluster.client(broker.addresses.data)).create("flights")
     host, _, port = broker.addresses.data.rpartition(":")
     slow, streaming = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
