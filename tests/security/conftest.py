@@ -1,15 +1,23 @@
-"""Fixture: one broker in `enforce` mode with real listeners."""
+"""Fixtures: one broker in `enforce` mode with real listeners, and the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from audit_kit import Lines, audit_lines
 from broker_kit import Calls
 from cluster_kit import Cluster
 from security_kit import Secured
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Yield the audit log lines of all brokers of the test."""
+    with audit_lines() as found:
+        yield found
 
 
 @pytest.fixture

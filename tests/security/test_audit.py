@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
+from audit_kit import Lines
 from broker_kit import Calls
 from cluster_kit import Cluster
-from fairlead_api.audit_events import AUDIT_LOGGER, AUDIT_TOPIC, AuditRecord
+from fairlead_api.audit_events import AUDIT_TOPIC, AuditRecord
 from issuer_kit import AUDIENCE, TestIssuer
 from security_kit import Secured
 from waiting import pause
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-class Lines(logging.Handler):
-    """Lines of the audit log since the last read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.every: list[str] = []
-        self._seen = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
-        self.every.append(record.getMessage())
-
-    def take(self) -> list[AuditRecord]:
-        """Return the audit records that were logged since the last call."""
-        found = [msgspec.json.decode(line, type=AuditRecord) for line in self.every[self._seen :]]
-        self._seen = len(self.every)
-        return found
-
-
-@pytest.fixture
-def lines() -> Iterator[Lines]:
-    """Yield the audit log lines of all brokers of the test."""
-    handler, logger = Lines(), logging.getLogger(AUDIT_LOGGER)
-    logger.addHandler(handler)
-    yield handler
-    logger.removeHandler(handler)
 
 
 def facts_of(records: list[AuditRecord]) -> list[tuple[Any, ...]]:

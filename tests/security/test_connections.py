@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from audit_kit import Lines
 from certificate_kit import Authority
+from fairlead_api.audit_events import AuditEvent
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 from waiting import until
@@ -93,8 +95,13 @@ async def closed_broker(folder: Path, authority: Authority, seconds: float) -> R
 @pytest.mark.parametrize(
     ("count", "seconds"), [(24, 1.0), pytest.param(5000, 30.0, marks=pytest.mark.scenario)]
 )
-async def test_connections_without_requests_are_closed(tmp_path: Path, count: int, seconds: float) -> None:
-    """Each kind of connection ends within twice the time limit plus one check, and a client is served as before."""
+async def test_connections_without_requests_are_closed(
+    tmp_path: Path, lines: Lines, count: int, seconds: float
+) -> None:
+    """Each kind of connection ends within twice the time limit plus one check, and a client is served as before.
+
+    The audit log has the reason of each.
+    """
     authority = Authority.make()
     broker = await closed_broker(tmp_path, authority, seconds)
     try:
@@ -113,6 +120,13 @@ async def test_connections_without_requests_are_closed(tmp_path: Path, count: in
         async with asyncio.timeout(connected + 3 * seconds + 10):
             await attack.ended()
 
+        # A record is written after its connections are closed.
+        await until(
+            lambda: (
+                {each["reason"] for each in lines.changes(AuditEvent.CONNECTION_CUT)}
+                == {"no_request", "unauthenticated"}
+            )
+        )
         assert during <= max(2 * before, 0.05)
         assert await good.status() == 200
         good.writer.transport.abort()

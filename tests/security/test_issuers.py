@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from audit_kit import Lines
 from broker_kit import Calls
 from certificate_kit import Authority
 from cluster_kit import Cluster
+from fairlead_api.audit_events import AuditEvent
 from fairlead_broker.identity import issuer_keys
 from fairlead_broker.wiring import security
 from fairlead_broker.wiring.security import IssuerUnknown
@@ -73,11 +75,12 @@ async def test_a_signed_token_names_principal_and_groups(server: KeyServer, tmp_
 
 
 async def test_a_rotated_key_is_accepted_at_its_first_token(
-    server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     """The first token with a new key is accepted; unknown keys cause at most one fetch in ten seconds.
 
-    After the broker has fetched the new key, the previous key and the tokens that it verified are refused.
+    After the broker has fetched the new key, the previous key and the tokens that it verified are refused, and the
+    audit log names the new key.
     """
     monkeypatch.setattr(issuer_keys, "ATTEMPT_SECONDS_MIN", 0.0)
     cluster = await Cluster.open(tmp_path)
@@ -95,6 +98,10 @@ async def test_a_rotated_key_is_accepted_at_its_first_token(
         await secured.calls.__aexit__()
 
         assert (first, statuses) == (200, (200, 401))
+        assert lines.changes(AuditEvent.ISSUER_KEYS_CHANGED)[-1] == {
+            "issuer": "corp",
+            "keys": [server.issuer.key.kid],
+        }
         assert set(flood) == {401}
         assert server.fetches <= fetches + 1
     finally:

@@ -17,9 +17,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from audit_kit import Lines
 from broker_kit import Calls
 from certificate_kit import Authority, Issued
 from fairlead import Admin, Consumer, Producer, clock
+from fairlead_api.audit_events import AuditEvent
 from fairlead_broker.certificates.snapshots import MEMORY_FOLDER, PREFIX
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import LocalCluster, RunningBroker, start_local_cluster
@@ -194,9 +196,9 @@ async def test_no_call_fails_while_certificates_are_replaced(
 
 
 async def test_material_that_cannot_be_used_changes_nothing(
-    broker: RunningBroker, authority: Authority, tls: Path
+    broker: RunningBroker, authority: Authority, tls: Path, lines: Lines
 ) -> None:
-    """A broken file leaves the previous certificate in use and is counted; a good file is used."""
+    """A broken file leaves the previous certificate in use and is counted; a good file is used, and audited."""
     ca = tls / "ca.crt"
     before = await shown(broker.addresses.data_tls, ca)
     registry = broker.broker.telemetry.registry
@@ -222,6 +224,8 @@ async def test_material_that_cannot_be_used_changes_nothing(
 
     assert await shown(broker.addresses.data_tls, ca) == good.sha256
     assert await shown(broker.addresses.ops, ca) == good.sha256
+    reloaded = lines.changes(AuditEvent.CERTIFICATE_RELOADED)
+    assert sorted(str(each["listener"]) for each in reloaded) == ["data", "ops", "peer"]
     expiry = counted("fairlead_tls_certificate_expiry_timestamp_seconds")
     assert expiry == good.certificate.not_valid_after_utc.timestamp()
 
