@@ -155,13 +155,10 @@ def leader_kills(cluster: FairleadCluster, options: argparse.Namespace) -> dict[
 
 
 def leader_stops(cluster: FairleadCluster, options: argparse.Namespace) -> dict[str, object]:
-    """Pause the leader repeatedly, so that it is as silent as a cut machine; measure until another leader serves.
-
-    A client that waits for an answer of the silent broker is not measured: it detects the silence with its pings.
-    """
+    """Pause the leader repeatedly, so that it is as silent as a cut machine; measure the time as for a kill."""
     targets = {"p50": CUT_P50_SECONDS_MAX}
     outages = Outages(
-        "leader silent, as a cut machine, until another leader acknowledges", leader_stop, targets
+        "leader silent, as a cut machine, to the first new acknowledgement", leader_stop, targets
     )
     return asyncio.run(outages.measure(cluster, options.runs))
 
@@ -196,58 +193,39 @@ class Outages:
 
 
 async def leader_kill(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
-    """Kill the leader of a topic with one partition, and start its broker again.
+    """Kill the leader of a topic with one partition, and start its broker again; see `_outage`."""
+    return await _outage(cluster, topic, cluster.kill_broker)
 
-    Returns the seconds until a record that was sent after the kill is acknowledged, and the number of failed sends.
+
+async def leader_stop(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
+    """Pause the leader of a topic with one partition; then kill and start its broker; see `_outage`."""
+    return await _outage(cluster, topic, cluster.pause_broker)
+
+
+async def _outage(cluster: FairleadCluster, topic: str, end: Callable[[int], float]) -> tuple[float, int]:
+    """End the leader of a topic with one partition while a producer has requests in flight, and start its broker again.
+
+    Returns the seconds until a record that was sent after the end is acknowledged, and the number of failed sends.
     """
     async with Admin(cluster.bootstrap) as admin:
         async with producing(cluster, topic) as paced:
             await asyncio.sleep(CALM_SECONDS)
             leader = (await partition_of(admin, topic)).leader
             assert leader is not None, "the cluster was in sync"
-            killed_at = await asyncio.to_thread(cluster.kill_broker, leader)
+            ended_at = await asyncio.to_thread(end, leader)
             before = len(paced.sent_at)
-            await until(_acknowledged_since(paced, before, killed_at), "a new acknowledgement")
-            outage = min(at for at in paced.acknowledged_at if at > killed_at + 0.05) - killed_at
+            await until(_acknowledged_since(paced, before, ended_at), "a new acknowledgement")
+            outage = min(at for at in paced.acknowledged_at if at > ended_at + 0.05) - ended_at
+        await asyncio.to_thread(cluster.kill_broker, leader)
         await asyncio.to_thread(cluster.start_broker, leader)
     await settled(cluster)
     return outage, len(paced.errors)
 
 
-async def leader_stop(cluster: FairleadCluster, topic: str) -> tuple[float, int]:
-    """Pause the leader of a topic with one partition; then kill the paused process and start its broker again.
-
-    Returns the seconds until a record is acknowledged by another leader, and 0 failed sends.
-    """
-    async with Admin(cluster.bootstrap) as admin:
-        leader = (await partition_of(admin, topic)).leader
-    assert leader is not None, "the cluster was in sync"
-    others = ",".join(url for broker, url in cluster.urls.items() if broker != leader)
-    async with Admin(others) as admin:
-        await partition_of(admin, topic)
-        stopped_at = await asyncio.to_thread(cluster.pause_broker, leader)
-        await until(_led_by_another(admin, topic, leader), "the election")
-    async with Producer(others, linger_ms=0, delivery_timeout="60s") as producer:
-        await (await producer.send(topic, b"after", partition=0))
-        outage = time.monotonic() - stopped_at
-    await asyncio.to_thread(cluster.kill_broker, leader)
-    await asyncio.to_thread(cluster.start_broker, leader)
-    await settled(cluster)
-    return outage, 0
-
-
-def _led_by_another(admin: Admin, topic: str, leader: int) -> Condition:
+def _acknowledged_since(paced: PacedProducer, before: int, ended_at: float) -> Condition:
     async def look() -> bool:
-        """Return whether the partition has a leader other than the paused broker."""
-        return (await partition_of(admin, topic)).leader not in (None, leader)
-
-    return look
-
-
-def _acknowledged_since(paced: PacedProducer, before: int, killed_at: float) -> Condition:
-    async def look() -> bool:
-        """Return whether a record that was sent after the kill is acknowledged."""
-        return len(paced.sent_at) > before and any(at > killed_at + 0.05 for at in paced.acknowledged_at)
+        """Return whether a record that was sent after the end is acknowledged."""
+        return len(paced.sent_at) > before and any(at > ended_at + 0.05 for at in paced.acknowledged_at)
 
     return look
 

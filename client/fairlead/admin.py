@@ -19,8 +19,9 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from fairlead import admin_paths as paths
+from fairlead.connection.leader_calls import LeaderCalls
 from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
-from fairlead.connection.transport import Query, Transport, decoded, json_call
+from fairlead.connection.transport import Answer, Call, Query, Transport, decoded, json_call
 from fairlead.credentials import TokenProvider
 from fairlead.errors import (
     BrokerNotFoundError,
@@ -284,8 +285,7 @@ class Admin:
         self, place: TopicPartition, verb: str, body: object, type_: type[T], subject: str
     ) -> T:
         call = json_call("POST", f"{paths.partition(place)}:{verb}", subject, body)
-        answer = await self._transport.send(call, await self._leader(place))
-        return decoded(answer, type_, subject)
+        return decoded(await self._send_to_leader(call, place), type_, subject)
 
     async def cluster_config(self) -> dict[str, ConfigEntry]:
         """Return every key that can be set on the cluster, with its value and the source of the value."""
@@ -614,12 +614,10 @@ class Admin:
 
     async def _ask_offsets(self, place: TopicPartition) -> PartitionOffsets:
         path = f"{paths.partition(place)}/offsets"
-        answer = await self._transport.send(
-            json_call("GET", path, f"offsets of {place}"), await self._leader(place)
-        )
-        return decoded(answer, PartitionOffsets, f"offsets of {place}")
+        call = json_call("GET", path, f"offsets of {place}")
+        return decoded(await self._send_to_leader(call, place), PartitionOffsets, call.subject)
 
-    async def _leader(self, place: TopicPartition) -> str:
+    async def _send_to_leader(self, call: Call, place: TopicPartition) -> Answer:
         metadata = MetadataCache(self._transport)
         topic = await metadata.topic(place.topic)
         if not 0 <= place.partition < len(topic.partitions):
@@ -627,8 +625,9 @@ class Admin:
         leader = metadata.picture.leader(place.topic, place.partition)
         if leader is None:
             problem = ProblemError("no_leader", f"{place} has no leader")
-            raise NoLeaderError(problem, subject=f"offsets of {place}")
-        return leader
+            raise NoLeaderError(problem, subject=call.subject)
+        partitions = [(place.topic, place.partition)]
+        return await LeaderCalls(self._transport, metadata).send(call, leader, partitions)
 
     async def _check_leaders(self, created: TopicDescription) -> None:
         """Raise `NoLeaderError` until the brokers' own metadata shows a leader for every partition."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
@@ -20,6 +20,12 @@ import pyreqwest.client
 import pyreqwest.exceptions
 
 from fairlead import clock
+from fairlead.connection.failed_requests import (
+    is_out_of_reach,
+    is_unclear,
+    unreachable_error,
+    wants_certificate,
+)
 from fairlead.connection.pool import ConnectionPool
 from fairlead.connection.wrong_listener import WANTED, listeners_of
 from fairlead.credentials import CallerToken
@@ -49,6 +55,10 @@ arrives before the client's own timeout."""
 
 SILENT_SECONDS: Final = 10.0
 """Seconds for which a broker that did not answer is tried last, because another failed attempt may take seconds."""
+
+READ_SECONDS: Final = 3.0
+"""Seconds after which a read is sent to the next address, because the broker at the address may be paused or cut off.
+The last address gets the whole timeout, for clusters that need longer to answer."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by at most this time."""
@@ -89,6 +99,10 @@ class Answer:
     """Seconds that the broker asks this client to wait, because the client exceeds a limit."""
 
 
+_READ: Final = Call(method="GET", path="/v1/versions", subject="versions")
+"""Read that every broker answers from its memory."""
+
+
 @contextmanager
 def cancellable() -> Iterator[None]:
     """Raise the cancellation of the current task if a pyreqwest call within the block has dropped the cancellation.
@@ -122,6 +136,8 @@ class Transport:
         self._second = 0
         """Number of requests sent so far to a second broker; the number selects the next second broker in rotation."""
         self._silent_until: dict[str, float] = {}
+        self._answered_at = float("-inf")
+        """Time of the last answer to a call that any broker may answer."""
         self._unclear: set[str] = set()
         """Addresses whose listener did not answer, or did not answer in HTTP/2."""
         self.known_brokers: tuple[str, ...] = ()
@@ -159,14 +175,16 @@ class Transport:
         With `one_address`, the call goes to a bootstrap address instead, and the broker there forwards it. Raises
         `UnreachableError` if there is no answer, and the typed `ClusterError` for a problem.
         """
+        headers = call.headers
         if self.settings.one_address:
-            address = self._in_order()[0]
-            try:
-                return await self._send(call, address, call.headers)
-            except UnreachableError:
-                self._count_silent(address)
-                raise
-        return await self._send(call, broker, {Header.FORWARD: FORWARD_NEVER, **call.headers})
+            broker = self._in_order()[0]
+        else:
+            headers = {Header.FORWARD: FORWARD_NEVER, **headers}
+        try:
+            return await self._send(call, broker, headers)
+        except UnreachableError:
+            self._count_silent(broker)
+            raise
 
     async def _send(self, call: Call, broker: str, headers: Mapping[str, str]) -> Answer:
         """Send a call; if the token is refused and its source has a new token, send the call once more."""
@@ -213,14 +231,14 @@ class Transport:
         except pyreqwest.exceptions.ClientClosedError as error:
             raise ClosedError(self._owner) from error
         except pyreqwest.exceptions.RequestError as error:
-            if _is_unclear(error):
+            if is_unclear(error):
                 self._unclear.add(broker)
             # A failed ping may close a connection before the call times out.
             waited = min(timeout, clock.monotonic() - began)
-            unreachable = _unreachable(call.subject, broker, error, waited)
-            if self.settings.tls.client_cert_file is None and _wants_certificate(broker, error):
+            unreachable = unreachable_error(call.subject, broker, error, waited)
+            if self.settings.tls.client_cert_file is None and wants_certificate(broker, error):
                 unreachable.attempts[broker] += f"; {CERTIFICATE_WANTED}"
-            if broker not in self.settings.bootstrap and _is_out_of_reach(error):
+            if broker not in self.settings.bootstrap and is_out_of_reach(error):
                 unreachable.attempts[broker] += f"; {ONE_ADDRESS_WANTED}"
             raise unreachable from error
         if response.status >= 400:
@@ -282,9 +300,15 @@ class Transport:
         """
         failures: dict[str, str] = {}
         sent = False
-        for broker in self._in_order():
+        addresses = self._in_order()
+        is_read = call.method == "GET"
+        if not is_read and len(addresses) > 1 and clock.monotonic() - self._answered_at > SILENT_SECONDS:
+            addresses = await self._after_a_read()
+        for broker in addresses:
+            is_last = broker == addresses[-1]
+            patience = READ_SECONDS if is_read and not is_last else None
             try:
-                answer = await self._send(call, broker, call.headers)
+                answer = await self._send_within(patience, call, broker)
             except UnreachableError as error:
                 failures.update(error.attempts)
                 sent = sent or error.side_effect.value == "maybe"
@@ -298,6 +322,24 @@ class Transport:
             self.prefer(broker)
             return answer
         raise UnreachableError(call.subject, failures, sent=sent)
+
+    async def _send_within(self, patience_seconds: float | None, call: Call, broker: str) -> Answer:
+        began = clock.monotonic()
+        try:
+            async with asyncio.timeout(patience_seconds):
+                return await self._send(call, broker, call.headers)
+        except TimeoutError as error:
+            cause = f"no answer within {clock.monotonic() - began:.1f} s"
+            raise UnreachableError(call.subject, {broker: cause}, sent=True) from error
+
+    async def _after_a_read(self) -> list[str]:
+        """Return the addresses after a read, in their new order, which begins with an address that has answered.
+
+        A read is given up soon and sent to the next address. A write that may be under way is not.
+        """
+        with suppress(ClusterError, UnreachableError):
+            await self.send_to_any(_READ)
+        return self._in_order()
 
     async def second_opinion(self, call: Call, first: str) -> Answer | None:
         """Send a call to a broker other than `first`, in rotation; return None unless the call succeeds in time."""
@@ -318,6 +360,7 @@ class Transport:
 
     def prefer(self, broker: str) -> None:
         """Start the next call with this address."""
+        self._answered_at = clock.monotonic()
         self._silent_until.pop(broker, None)
         addresses = self._addresses
         # The list of brokers may have changed while the broker answered.
@@ -335,8 +378,12 @@ class Transport:
         # The stable sort moves brokers that did not answer to the end and keeps the order of the others.
         return sorted(addresses[first:] + addresses[:first], key=self._is_silent)
 
-    def _count_silent(self, broker: str) -> None:
+    def doubt(self, broker: str) -> None:
+        """Try a broker that has not answered yet after the other brokers."""
         self._silent_until[broker] = clock.monotonic() + SILENT_SECONDS
+
+    def _count_silent(self, broker: str) -> None:
+        self.doubt(broker)
         self._reconnect_if_one()
 
     def _reconnect_if_one(self) -> None:
@@ -371,58 +418,6 @@ def json_call(
         headers={"accept": JSON, **content, **(headers or {})},
         body=encoded,
     )
-
-
-def _unreachable(
-    subject: str, broker: str, error: pyreqwest.exceptions.RequestError, waited_seconds: float
-) -> UnreachableError:
-    # pyreqwest also raises ConnectTimeoutError for a timeout of the whole request, at any stage of the request.
-    # pyreqwest raises ConnectError for a connection that broke during the wait for the answer. Only a connection that
-    # was never established proves that nothing was sent.
-    sent = not isinstance(error, pyreqwest.exceptions.ConnectError) or not _was_never_connected(error)
-    if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
-        return UnreachableError(
-            subject, {broker: f"no answer within {round(waited_seconds, 1):g} s"}, sent=True
-        )
-    return UnreachableError(subject, {broker: _cause_of(error)}, sent=sent)
-
-
-def _was_never_connected(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the request failed before a connection was established."""
-    return "client error (Connect)" in _causes_of(error)
-
-
-def _is_out_of_reach(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether connecting failed without a refusal; the machine of a stopped broker refuses the connection."""
-    return _was_never_connected(error) and not any("refused" in cause for cause in _causes_of(error))
-
-
-def _is_unclear(error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the error suggests another service at the address: no answer, no HTTP/2, or no TLS."""
-    causes = _causes_of(error)
-    if isinstance(error, pyreqwest.exceptions.RequestTimeoutError):
-        return bool(causes)
-    is_garbled = "client error (SendRequest)" in causes or "client error (Canceled)" in causes
-    return is_garbled or any("InvalidContentType" in cause for cause in causes)
-
-
-def _wants_certificate(broker: str, error: pyreqwest.exceptions.RequestError) -> bool:
-    """Return whether the broker may have ended the connection because it requires a client certificate (rule C5).
-
-    The broker refuses a missing certificate after the client has completed its part of the handshake. The client sees
-    an alert, or a connection that breaks while it sends the first request.
-    """
-    is_broken = isinstance(error, pyreqwest.exceptions.ConnectError) and not _was_never_connected(error)
-    return broker.startswith("https://") and is_broken
-
-
-def _cause_of(error: pyreqwest.exceptions.RequestError) -> str:
-    """Return the innermost cause, which tells an operator what to do (such as "Connection refused")."""
-    return f"{type(error).__name__}: {[error.message, *_causes_of(error)][-1]}"
-
-
-def _causes_of(error: pyreqwest.exceptions.RequestError) -> list[str]:
-    return [cause["message"] for cause in (error.details or {}).get("causes") or []]
 
 
 def _refusal(

@@ -21,6 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from fairlead import clock
+from fairlead.connection.leader_calls import LeaderCalls
 from fairlead.connection.metadata import MetadataCache, Picture, partition_not_found, topic_not_found
 from fairlead.connection.transport import Answer, Call, Transport, decoded, json_call
 from fairlead.errors import (
@@ -183,6 +184,7 @@ class Sender:
         self._accumulator = accumulator
         self._metadata = metadata
         self._transport = transport
+        self._leader_calls = LeaderCalls(transport, metadata)
         self._tracing = ProducerTracing.at_hand()
         self._settings = settings
         self._request_bytes_max = settings.request_bytes_max
@@ -377,10 +379,12 @@ class Sender:
         return min(self._transport.settings.request_timeout_seconds, max(left, REQUEST_SECONDS_MIN))
 
     async def _ask(self, call: Call, leader: str, batches: Sequence[PendingBatch]) -> Answer:
+        places = [(batch.topic, batch.partition) for batch in batches]
         if self._tracing is None:
-            return await self._transport.send(call, leader)
+            return await self._leader_calls.send(call, leader, places)
         with self._tracing.sending(batches) as carried:
-            return await self._transport.send(replace(call, headers={**call.headers, **carried}), leader)
+            traced = replace(call, headers={**call.headers, **carried})
+            return await self._leader_calls.send(traced, leader, places)
 
     async def _encode(self, batch: PendingBatch) -> bool:
         """Encode a batch; if encoding fails, fail the batch and return False."""

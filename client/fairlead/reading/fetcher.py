@@ -17,6 +17,7 @@ from typing import Final, cast
 import msgspec
 
 from fairlead import clock
+from fairlead.connection.leader_calls import LeaderCalls
 from fairlead.connection.metadata import MetadataCache, topic_not_found
 from fairlead.connection.transport import Answer, Call, Transport
 from fairlead.errors import (
@@ -79,6 +80,7 @@ class Fetcher:
         self._prefetch = prefetch
         self._metadata = metadata
         self._transport = transport
+        self._leader_calls = LeaderCalls(transport, metadata)
         self._settings = settings
         self._lookup = lookup
         self._backoff = transport.settings.backoff
@@ -210,7 +212,9 @@ class Fetcher:
         self, leader: str, call: Call, lives: _LivesByPartition, tasks: asyncio.TaskGroup
     ) -> None:
         try:
-            answer = await self._transport.send(call, leader)
+            places = [(cursor.topic, cursor.partition) for cursor, _ in lives.values()]
+            wait_seconds = self._settings.fetch_wait_seconds_max
+            answer = await self._leader_calls.send(call, leader, places, wait_seconds=wait_seconds)
             await self._take(answer, lives, leader, tasks)
         except ClosedError:
             raise

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias, cast
 from msgspec import UNSET
 
 from fairlead import clock
+from fairlead.connection.leader_calls import LeaderCalls
 from fairlead.connection.metadata import MetadataCache, partition_not_found
 from fairlead.connection.transport import Transport, decoded, json_call
 from fairlead.errors import ClusterError, NoLeaderError, UnreachableError, error_of
@@ -61,6 +62,7 @@ class OffsetLookup:
         """`isolation`: with `read_committed`, logs end at their last stable offsets."""
         self._transport = transport
         self._metadata = metadata
+        self._leader_calls = LeaderCalls(transport, metadata)
         self._isolation = isolation
 
     async def lookup(
@@ -163,7 +165,8 @@ class OffsetLookup:
             ],
         )
         call = json_call("POST", LOOKUP_PATH, f"offsets of {places[0]}", body=request)
-        answer = await self._transport.send(call, leader)
+        partitions = [(place.topic, place.partition) for place in places]
+        answer = await self._leader_calls.send(call, leader, partitions)
         return decoded(answer, OffsetsLookupAnswer, call.subject).partitions
 
     def _known_epoch(self, place: TopicPartition) -> int:

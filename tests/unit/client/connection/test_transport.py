@@ -208,6 +208,29 @@ async def test_a_silent_broker_may_have_acted(broker: ScriptedBroker) -> None:
     assert raised.value.side_effect is SideEffect.MAYBE
 
 
+async def test_calls_pass_over_an_address_that_does_not_answer(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read is sent to the next address soon, and a write is sent only to an address that answered a read."""
+    monkeypatch.setattr("fairlead.connection.transport.READ_SECONDS", 0.05)
+
+    async def silent(_: Received) -> Reply | None:
+        """Never answer."""
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    async with type(broker)() as other:
+        broker.script("/v1/versions", silent)
+        other.script("/v1/versions", good)
+        other.script("/v1/topics", good)
+        settings = ConnectionSettings(bootstrap=(broker.url, other.url))
+        async with Transport(settings) as transport:
+            answer = await transport.call(Call(method="POST", path="/v1/topics", subject="create topic"))
+
+    assert answer.broker == other.url
+    assert [each.path for each in broker.requests] == ["/v1/versions"]
+
+
 async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
     """A transport that is not open, or was closed, raises ClosedError."""
     transport = Transport(ConnectionSettings(bootstrap=(broker.url,)))
