@@ -1,6 +1,6 @@
 # The single entry point to everything that can be done with a checkout. CI calls the same targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-revision bench-page prove manifests docs release constraints clean
+.PHONY: help setup setup-demo setup-bench demo cluster kubernetes test sim chaos image test-fast check bench bench-latency bench-cluster bench-groups bench-spark bench-console bench-revision bench-scale bench-page prove manifests docs release constraints clean
 
 BIN := .venv/bin
 # Further arguments of pytest: `make test-fast PYTEST="-k recovery -x"`
@@ -68,6 +68,9 @@ bench-console: setup ## the console: times of its pages, first paints, memory wi
 
 bench-revision: setup ## producing and consuming against an earlier revision: BENCH="--revision v0.1 --pairs 7" (about 10 minutes)
 	@$(BIN)/python benchmarks/revisions.py $(BENCH)
+
+bench-scale: setup-bench ## growing work: partitions, connections, groups, producers, size, brokers (about 10 minutes, 14 GB of disk)
+	@$(BIN)/python benchmarks/scale.py $(BENCH)
 
 bench-page: setup-bench ## the tables and plots of docs/benchmarks.md from the results in build/bench; `make docs` draws the plots again
 	@$(BIN)/python benchmarks/page.py $(BENCH)

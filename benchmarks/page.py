@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from page_parts import tables
+from page_parts import growths, tables
 from page_parts.pictures import draw_ratios, draw_requests
 from page_parts.results import Results
 from parts import absolute_path
@@ -54,6 +54,22 @@ def outcomes(file: str, parts: Sequence[str], command: str) -> Block:
 
     def block(results: Results, _: Path) -> str:
         return tables.outcomes(results, file, parts, command)
+
+    return block
+
+
+def grown(part: str) -> Block:
+    """Return a block with a picture, a table and the first limit of growing work."""
+
+    def block(results: Results, path: Path) -> str:
+        measured = results.part("scale.json", part)
+        if measured is None:
+            return ""
+        growths.draw_growth(measured, path)
+        picture = (
+            f"![The figures of the table, as the number of {measured['what']} grows](figures/{path.name})"
+        )
+        return f"{picture}\n\n{growths.growth(measured, part)}"
 
     return block
 
@@ -211,6 +227,11 @@ SECTIONS = (
             ),
         ),
     ),
+    *(
+        Section(f"scale-{part}", (grown(part),))
+        for part in ("partitions", "connections", "groups", "producers", "size")
+    ),
+    Section("scale-brokers", (grown("brokers"), outcomes("scale.json", ("brokers",), "make bench-scale"))),
     Section(
         "groups", (outcomes("groups.json", ("join", "member", "coordinator", "scale"), "make bench-groups"),)
     ),

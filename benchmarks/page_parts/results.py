@@ -15,6 +15,9 @@ ASKED_MIN = {"records": 1_000_000, "pairs": 3, "rounds": 3, "triggers": 30}
 """Minimum values of numeric options for a measurement. A run with lower values is a trial run, whose figures are never
 written to the page."""
 
+STEPS_MIN = 3
+"""Minimum number of steps of a measurement of growing work."""
+
 
 class Results:
     """Results in a folder of results files; missing parts are taken from the stored figures of the page."""
@@ -66,4 +69,6 @@ def shortcoming(measured: dict[str, Any]) -> str:
     for name, least in ASKED_MIN.items():
         if (given := measured["asked"].get(name, least)) < least:
             return f"{given:,} {name} were requested, but at least {least:,} are needed"
+    if len(measured.get("steps", range(STEPS_MIN))) < STEPS_MIN:
+        return f"{len(measured['steps'])} steps were requested, but at least {STEPS_MIN} are needed"
     return ""

@@ -128,6 +128,7 @@ class FairleadPeer(PeerProcess):
 
     url: str = ""
     ops_url: str = ""
+    command: list[str] = field(default_factory=list)
 
     @classmethod
     def start(cls, folder: Path, *options: str, name: str = "fairlead") -> FairleadPeer:
@@ -138,21 +139,19 @@ class FairleadPeer(PeerProcess):
         for listener in ("--listen", "--peer-listen", "--ops-listen"):
             command += [listener, "127.0.0.1:0"]
         command += ["--output", "json", *options]
-        environment = with_bytecode()
-        began = time.monotonic()
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)
-        assert process.stdout is not None
-        ready = process.stdout.readline()
-        if not ready:
-            msg = f"fairlead did not start: {log.read_text()[-2000:]}"
-            raise PeerFailedError(msg)
-        addresses = json.loads(ready)["brokers"][0]
-        taken = time.monotonic() - began
+        process, ready, taken = _ready(command, log)
         return cls(
-            name=name, data=data, process=process, log=log, url=addresses["data"], ops_url=addresses["ops"],
-            start_seconds=taken,
+            name=name, data=data, process=process, log=log, url=ready["data"], ops_url=ready["ops"],
+            start_seconds=taken, command=command,
         )  # fmt: skip
+
+    def restart(self) -> float:
+        """Stop the broker gracefully and start it on its data; return the seconds until it is ready."""
+        self.process.terminate()
+        self.process.wait(RUN_SECONDS_MAX)
+        self.process, ready, taken = _ready(self.command, self.log)
+        self.url, self.ops_url = ready["data"], ready["ops"]
+        return taken
 
     def metric(self, name: str) -> float:
         """Return the value of a metric without labels."""
@@ -163,6 +162,19 @@ class FairleadPeer(PeerProcess):
             msg = f"{self.name}: no metric {name}"
             raise PeerFailedError(msg)
         return float(found.group(1))
+
+
+def _ready(command: list[str], log: Path) -> tuple[subprocess.Popen[bytes], dict[str, str], float]:
+    """Start a broker; return its process, its addresses, and the seconds until it was ready."""
+    began = time.monotonic()
+    with log.open("ab") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=with_bytecode())
+    assert process.stdout is not None
+    ready = process.stdout.readline()
+    if not ready:
+        msg = f"fairlead did not start: {log.read_text()[-2000:]}"
+        raise PeerFailedError(msg)
+    return process, json.loads(ready)["brokers"][0], time.monotonic() - began
 
 
 @dataclass(slots=True)

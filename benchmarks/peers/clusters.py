@@ -97,14 +97,16 @@ class ClusterProcesses:
 
 @dataclass(slots=True)
 class FairleadCluster(ClusterProcesses):
-    """Cluster of one etcd member and three brokers that are started by `fairlead broker start`."""
+    """Cluster of one etcd member and brokers, by default three, that are started by `fairlead broker start`."""
 
     etcd_url: str = ""
     lease_seconds: int = 6
     urls: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, folder: Path, lease_seconds: int, *, has_links: bool = False) -> FairleadCluster:
+    def start(
+        cls, folder: Path, lease_seconds: int, *, brokers: int = BROKERS, has_links: bool = False
+    ) -> FairleadCluster:
         """Start all processes, and return when the brokers serve; with `has_links`, brokers can be delayed."""
         folder.mkdir(parents=True)
         port, peer_port = free_port(), free_port()
@@ -117,7 +119,7 @@ class FairleadCluster(ClusterProcesses):
             cluster.processes["etcd"] = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             wait_for_port(port, cluster.processes["etcd"], folder / "etcd.log")
-            for broker in range(BROKERS):
+            for broker in range(brokers):
                 cluster.start_broker(broker)
         except BaseException:
             cluster.stop()

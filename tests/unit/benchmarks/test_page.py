@@ -29,6 +29,7 @@ COMMANDS = {
     "make bench-cluster": "cluster.json",
     "make bench-groups": "groups.json",
 }
+GROWTHS = ("partitions", "connections", "groups", "producers", "size", "brokers")
 
 
 def ratio(case: str, unit: str = "records/s") -> dict[str, Any]:
@@ -118,8 +119,20 @@ def documents() -> dict[str, dict[str, Any]]:
         "bench.json": bench_parts(),
         "revisions.json": {"revisions": compared("revisions")},
         "spark.json": spark,
+        "scale.json": {part: grown(part) for part in GROWTHS},
         **documents_of_clusters(),
     }
+
+
+def grown(part: str) -> dict[str, Any]:
+    """Return a part of growing work, in the form that `scale_parts/growth.py` returns."""
+    limit = {"figure": "open files", "used": 100, "most": 400.0, "count": 4_000, "why": f"Reason of {part}."}
+    steps = [
+        {"count": count, "figures": {"open files": files}} for count, files in ((1, 1), (9, 2), (1_000, 100))
+    ]
+    outcome = {"case": f"case of {part}", "measured": "2x", "target": "reported", "reached": None}
+    known = None if part == "producers" else limit
+    return measured(what=f"{part} of a broker", steps=steps, first_limit=known, outcomes=[outcome])
 
 
 def documents_of_clusters() -> dict[str, dict[str, Any]]:
@@ -178,9 +191,18 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
     assert "| consume | a side | 1.25 s |" in page
     assert "| 705 (700 to 710) | 2.0 (2.0 to 2.0) ms | 9.0 (9.0 to 9.0) ms |" in page
     assert "| 1 | 10 | 4.0 ms | 20.0 ms | 10 | 0.05 | 0 | 10 a second, p99 at most 500 ms | yes |" in page
+    for part in GROWTHS:
+        assert (
+            f"| {part} of a broker | open files |\n|---|---|\n| 1 | 1 |\n| 9 | 2 |\n| 1,000 | 100 |" in page
+        )
+        first = "none: no figure grows by a hundredth of its limit |  |  | "
+        if part != "producers":
+            first = f"open files | 100 of 400 | 4,000 | Reason of {part}."
+        assert f'| {first} | `make bench-scale BENCH="{part}"` | {DAY} |' in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
         *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "compaction"),
         *("kafka-listener", "revisions", "spark", "latency", "cluster", "quorum"),
+        *(f"scale-{part}" for part in GROWTHS),
     }
     assert "left out" not in said
 
