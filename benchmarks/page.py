@@ -199,7 +199,9 @@ SECTIONS = (
         "latency",
         (
             ratios("Latency, against Kafka", "latency.json", ("paced",), "make bench-latency"),
-            outcomes("latency.json", ("partitions", "bursts", "steady", "large"), "make bench-latency"),
+            outcomes(
+                "latency.json", ("paced", "partitions", "bursts", "steady", "large"), "make bench-latency"
+            ),
         ),
     ),
     Section(
