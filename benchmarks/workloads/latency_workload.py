@@ -50,8 +50,8 @@ async def at_rate(
     async with asyncio.TaskGroup() as group:
         while number < per_second * seconds:
             due = started + number / per_second
-            delay = due - time.perf_counter()
-            if delay > 0:
+            # uvloop's timers have a resolution of a millisecond, and may end before the scheduled time.
+            while (delay := due - time.perf_counter()) > 0:  # noqa: ASYNC110 - waits for a time, not for an event
                 await asyncio.sleep(delay)
             for delivery in await send():
                 group.create_task(timed(delivery, due, samples))
