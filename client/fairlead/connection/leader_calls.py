@@ -21,7 +21,7 @@ DOUBT_SECONDS: Final = 1.0
 """Seconds without an answer after which the metadata is checked. Answers rarely take longer, because an overloaded
 broker refuses requests instead."""
 
-CHECK_SECONDS: Final = 0.5
+CHECK_SECONDS: Final = 0.25
 """Seconds between two checks, which delay the next attempt by half of this time on average."""
 
 
