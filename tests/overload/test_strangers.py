@@ -1,133 +1,113 @@
 """Attacks by callers with no token or with invalid tokens, on a broker that enforces access rules."""
 
+from __future__ import annotations
+
 import asyncio
-import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyreqwest.exceptions import ConnectError
 
-from broker_kit import BATCHES, Calls
-from fairlead_api.token_text import TokenText
-from overload_kit import (
-    BrokerUnderLoad,
-    Http2Load,
-    Latencies,
-    WellBehavedClient,
-    calm_client,
-    now,
-    one_batch,
-    record,
-    until,
-)  # fmt: skip
+from overload_kit import BrokerUnderLoad, Latencies, WellBehavedClient, calm_client, pause, record
 
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
-MIB = 1 << 20
+PROGRAM = Path(__file__).with_name("stranger.py")
 P99_MS_MAX = 500.0
 """Maximum latency of a client with a token (produce and fetch together) during an attack on an otherwise idle machine.
 """
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
-AT_ONCE = 16
-FLOOD_STREAMS = 250
-"""Requests in flight on each connection of a flood: nearly as many as a connection may have."""
+IN_FLIGHT = 4000
+"""Requests in flight during a flood."""
 FLOOD_P99_MS_MAX = 5000.0
 """Maximum latency of a client with a token during a flood: its two requests wait for all requests in flight."""
-RECOVERY_SECONDS_MAX = 30.0
-QUIET_SECONDS = 1.0
-
-Headers = dict[str, str]
-PRODUCE = "/v1/topics/calm/partitions/0/records"
+ANSWER_SECONDS = 90.0
+LOOK_SECONDS = 0.02
 
 
-def no_token() -> Iterator[Headers]:
-    """Return headers without a token."""
-    return itertools.repeat({})
+class Stranger:
+    """A stranger as a separate process, and what it costs the broker."""
+
+    def __init__(self, broker: BrokerUnderLoad, what: str, token: str, seconds: float) -> None:
+        """Start the attack, which lasts the given number of seconds."""
+        self._broker = broker
+        self._seconds = seconds
+        path = os.pathsep.join(each for each in sys.path if each)
+        self._process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), what, token, str(seconds), broker.address],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.peak_mib = 0.0
+        self.cpu_seconds = 0.0
+        self.answers: dict[str, Any] = {}
+
+    async def beside(self, calm: WellBehavedClient) -> Latencies:
+        """Return the latencies of a client during the attack, and keep the cost and the answers of the attack."""
+        assert self._process.stdout is not None
+        assert await asyncio.to_thread(self._process.stdout.readline) == "begun\n"
+        before = self._broker.cpu_seconds
+        looking = asyncio.create_task(self._look())
+        found = await calm.run(self._seconds)
+        printed, _ = await asyncio.to_thread(self._process.communicate, None, ANSWER_SECONDS)
+        looking.cancel()
+        self.cpu_seconds = self._broker.cpu_seconds - before
+        self.answers = json.loads(printed)
+        return found
+
+    def kill(self) -> None:
+        """End the process in any case."""
+        self._process.kill()
+        self._process.communicate()
+
+    async def _look(self) -> None:
+        while True:
+            self.peak_mib = max(self.peak_mib, self._broker.memory_mib)
+            await pause(LOOK_SECONDS)
 
 
-def one_wrong_token() -> Iterator[Headers]:
-    """Return headers with the same wrong token."""
-    return itertools.repeat({"authorization": f"Bearer {TokenText('0' * 12, 's' * 43).text}"})
+@contextmanager
+def stranger(broker: BrokerUnderLoad, what: str, token: str, seconds: float) -> Iterator[Stranger]:
+    """Yield an attack on a broker."""
+    attack = Stranger(broker, what, token, seconds)
+    try:
+        yield attack
+    finally:
+        attack.kill()
 
 
-def many_wrong_tokens() -> Iterator[Headers]:
-    """Return headers, each with a different wrong token."""
-    return (
-        {"authorization": f"Bearer {TokenText('0' * 12, f'{number:043}').text}"}
-        for number in itertools.count()
-    )
-
-
-def bodies() -> dict[str, tuple[str, str, bytes | None]]:
-    """Return the call of each attack: method, path and body."""
-    bomb = one_batch(MIB, 1, random=False)
-    return {
-        "large bodies": ("POST", PRODUCE, bomb),
-        "long polls": ("GET", f"{PRODUCE}?max_wait_ms=60000", None),
-        "tails": ("GET", "/v1/topics/calm/records", None),
-        "JSON": ("POST", "/v1/topics/calm/records", b'{"records":' + b"[" * (MIB // 4)),
-        "requests": ("GET", "/v1/metadata", None),
-    }
-
-
-async def measure_alone(broker: BrokerUnderLoad, calm: WellBehavedClient) -> tuple[Latencies, float]:
+async def measure_alone(
+    broker: BrokerUnderLoad, calm: WellBehavedClient, seconds: float
+) -> tuple[Latencies, float]:
     """Return the latencies of a client without an attack, and the broker's processor time for each of its turns."""
+    await calm.run(seconds / 2)
     before = broker.cpu_seconds
-    quiet = await calm.run(QUIET_SECONDS)
+    quiet = await calm.run(seconds / 2)
     return quiet, (broker.cpu_seconds - before) / max(1, quiet.count)
 
 
-class Attack:
-    """Concurrent requests without a valid token, each of which is refused."""
-
-    def __init__(
-        self, broker: BrokerUnderLoad, call: tuple[str, str, bytes | None], headers: Iterator[Headers]
-    ) -> None:
-        self._broker = broker
-        self._call = call
-        self._headers = headers
-        self.statuses = Counter[int]()
-        self.peak_mib = 0.0
-
-    async def run(self, seconds: float) -> None:
-        """Send unauthorized requests for the given number of seconds."""
-        end = now() + seconds
-        async with Calls(self._broker.address) as calls, asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(self._requests(calls, end))
-
-    async def _requests(self, calls: Calls, end: float) -> None:
-        method, path, body = self._call
-        media_type = {"content-type": "application/json" if "topics/calm/records" in path else BATCHES}
-        while now() < end:
-            headers = next(self._headers) | ({} if body is None else media_type)
-            try:
-                answer = await calls.call(method, path, body, headers)
-            except ConnectError:
-                # The HTTP server closes a connection after a thousand bodies that are refused before their end.
-                continue
-            self.statuses[answer.status] += 1
-            self.peak_mib = max(self.peak_mib, self._broker.memory_mib)
-
-
 @pytest.mark.parametrize(
-    ("what", "headers"),
+    ("what", "token"),
     [
-        ("large bodies", no_token),
-        ("requests", many_wrong_tokens),
-        pytest.param("long polls", no_token, marks=pytest.mark.scenario),
-        pytest.param("tails", no_token, marks=pytest.mark.scenario),
-        pytest.param("JSON", no_token, marks=pytest.mark.scenario),
-        pytest.param("requests", no_token, marks=pytest.mark.scenario),
-        pytest.param("requests", one_wrong_token, marks=pytest.mark.scenario),
+        ("large bodies", "no token"),
+        ("requests", "many wrong tokens"),
+        pytest.param("long polls", "no token", marks=pytest.mark.scenario),
+        pytest.param("tails", "no token", marks=pytest.mark.scenario),
+        pytest.param("JSON", "no token", marks=pytest.mark.scenario),
+        pytest.param("requests", "no token", marks=pytest.mark.scenario),
+        pytest.param("requests", "one wrong token", marks=pytest.mark.scenario),
     ],
 )
 async def test_a_stranger_costs_little(
-    full: bool, patience: float, tmp_path: Path, what: str, headers: Callable[[], Iterator[Headers]]
+    full: bool, patience: float, tmp_path: Path, what: str, token: str
 ) -> None:
     """Every request without a valid token is refused and costs almost no memory; clients with a token are served."""
     seconds = 10.0 if full else 1.5
@@ -136,18 +116,18 @@ async def test_a_stranger_costs_little(
     await broker.start()
     try:
         async with calm_client(broker) as calm:
-            quiet, of_a_turn = await measure_alone(broker, calm)
-            before_mib, cpu = broker.memory_mib, broker.cpu_seconds
-            attack = Attack(broker, bodies()[what], headers())
-            _, beside = await asyncio.gather(attack.run(seconds), calm.run(seconds))
-            cpu = broker.cpu_seconds - cpu - of_a_turn * beside.count
-        requests = attack.statuses.total()
+            quiet, of_a_turn = await measure_alone(broker, calm, seconds)
+            before_mib = broker.memory_mib
+            with stranger(broker, what, token, seconds) as attack:
+                beside = await attack.beside(calm)
+        statuses = attack.answers["statuses"]
+        requests, cpu = sum(statuses.values()), attack.cpu_seconds - of_a_turn * beside.count
         record(
-            f"stranger: {what}, {headers.__name__.replace('_', ' ')}",
+            f"stranger: {what}, {token}",
             {
                 "requests": requests,
                 "requests_per_second": round(requests / seconds),
-                "statuses": dict(attack.statuses),
+                "statuses": statuses,
                 "broker_cpu_us_per_request": round(cpu / requests * 1e6),
                 "broker_cpu_share": round(cpu / seconds, 2),
                 "quiet_p99_ms": quiet.p99_ms,
@@ -158,62 +138,12 @@ async def test_a_stranger_costs_little(
             },
         )
 
-        assert attack.statuses.keys() <= {401, 429}
+        assert statuses.keys() <= {"401", "429"}
         assert beside.failures == 0
         assert beside.p99_ms <= P99_MS_MAX * patience
         assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
     finally:
         broker.kill()
-
-
-class Flood:
-    """Connections on which each refusal is followed by the next request, with as many in flight as are allowed."""
-
-    def __init__(self, broker: BrokerUnderLoad) -> None:
-        self._broker = broker
-        self._end = 0.0
-        self.connections: list[Http2Load] = []
-
-    async def begin(self, seconds: float) -> None:
-        """Open the connections and send the first requests; the flood then lasts the given number of seconds."""
-        loop, batch = asyncio.get_running_loop(), one_batch(100, 1)
-        self._end = now() + seconds
-        for _ in range(AT_ONCE):
-            _, connection = await loop.create_connection(
-                lambda: Http2Load(PRODUCE, batch, content_type=BATCHES), self._broker.host, self._broker.port
-            )
-            await connection.ready.wait()
-            connection.on_answer = partial(self._follow, connection)
-            self.connections.append(connection)
-        for connection in self.connections:
-            for _ in range(FLOOD_STREAMS):
-                self._follow(connection)
-
-    def _follow(self, connection: Http2Load) -> None:
-        if now() < self._end and connection.may_send:
-            connection.send()
-
-    @property
-    def refused(self) -> int:
-        """Number of refused requests."""
-        return sum(len(each.refused) for each in self.connections)
-
-    @property
-    def stored(self) -> int:
-        """Number of admitted requests."""
-        return sum(len(each.stored) for each in self.connections)
-
-    async def is_over(self) -> bool:
-        """Wait until every request is answered; return whether this takes less than the maximum time."""
-        return await until(
-            lambda: not any(each.unanswered for each in self.connections), RECOVERY_SECONDS_MAX
-        )
-
-    def close(self) -> None:
-        """Close the connections."""
-        for each in self.connections:
-            if each.transport is not None:
-                each.transport.abort()
 
 
 @pytest.mark.scenario
@@ -226,37 +156,35 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
     broker = BrokerUnderLoad(tmp_path)
     broker.enforce()
     await broker.start()
-    flood = Flood(broker)
     try:
         async with calm_client(broker) as calm:
-            quiet, of_a_turn = await measure_alone(broker, calm)
-            before_mib, cpu, begun = broker.memory_mib, broker.cpu_seconds, now()
-            await flood.begin(seconds)
-            beside = await calm.run(seconds)
-            peak_mib, is_over = broker.memory_mib, await flood.is_over()
-            cpu, took = broker.cpu_seconds - cpu - of_a_turn * beside.count, now() - begun
-            after = await calm.run(QUIET_SECONDS)
+            quiet, of_a_turn = await measure_alone(broker, calm, seconds)
+            before_mib = broker.memory_mib
+            with stranger(broker, "flood", "no token", seconds) as attack:
+                beside = await attack.beside(calm)
+            after = await calm.run(seconds / 2)
+        refused, took = attack.answers["refused"], attack.answers["seconds"]
+        cpu = attack.cpu_seconds - of_a_turn * beside.count
         record(
             "stranger: flood",
             {
-                "requests": flood.refused,
-                "requests_per_second": round(flood.refused / took),
-                "in_flight": AT_ONCE * FLOOD_STREAMS,
-                "broker_cpu_us_per_request": round(cpu / flood.refused * 1e6),
+                "requests": refused,
+                "requests_per_second": round(refused / took),
+                "in_flight": IN_FLIGHT,
+                "broker_cpu_us_per_request": round(cpu / refused * 1e6),
                 "broker_cpu_share": round(cpu / took, 2),
                 "quiet_p99_ms": quiet.p99_ms,
                 "beside_p99_ms": beside.p99_ms,
                 "after_p99_ms": after.p99_ms,
                 "memory_before_mib": round(before_mib),
-                "memory_peak_mib": round(peak_mib),
+                "memory_peak_mib": round(attack.peak_mib),
             },
         )
 
-        assert (flood.refused > 0, flood.stored, is_over) == (True, 0, True)
+        assert (refused > 0, attack.answers["stored"], attack.answers["is_over"]) == (True, 0, True)
         assert beside.failures == after.failures == 0
-        assert peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
         assert beside.p99_ms <= FLOOD_P99_MS_MAX * patience
         assert after.p99_ms <= P99_MS_MAX * patience
     finally:
-        flood.close()
         broker.kill()

@@ -1,0 +1,129 @@
+"""A client without a valid token that never pauses: `python stranger.py WHAT TOKEN SECONDS HOST:PORT`.
+
+The program is a separate process, so that its work does not delay the measured client of a test. WHAT names one of
+`ATTACKS`, or is `flood`. The program prints `begun`, and at the end one JSON object with the number of answers by
+status; of a flood, the number of refused and stored requests, and whether every request was answered in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from pyreqwest.exceptions import ConnectError
+
+from broker_kit import BATCHES, Calls
+from fairlead_api.token_text import TokenText
+from overload_kit import Http2Load, now, one_batch, until
+
+MIB = 1 << 20
+AT_ONCE = 16
+FLOOD_STREAMS = 250
+"""Requests in flight on each connection of a flood: nearly as many as a connection may have."""
+RECOVERY_SECONDS_MAX = 30.0
+PRODUCE = "/v1/topics/calm/partitions/0/records"
+JSON = "application/json"
+
+Headers = dict[str, str]
+
+
+def many_wrong_tokens() -> Iterator[Headers]:
+    """Return headers, each with a different wrong token."""
+    return (
+        {"authorization": f"Bearer {TokenText('0' * 12, f'{number:043}').text}"}
+        for number in itertools.count()
+    )
+
+
+TOKENS: dict[str, Callable[[], Iterator[Headers]]] = {
+    "no token": lambda: itertools.repeat({}),
+    "one wrong token": lambda: itertools.repeat(next(many_wrong_tokens())),
+    "many wrong tokens": many_wrong_tokens,
+}
+"""Headers of an attack's requests."""
+ATTACKS: dict[str, Callable[[], tuple[str, str, bytes | None, Headers]]] = {
+    "large bodies": lambda: (
+        "POST",
+        PRODUCE,
+        one_batch(MIB, 1, random=False),
+        {"content-type": BATCHES},
+    ),
+    "long polls": lambda: ("GET", f"{PRODUCE}?max_wait_ms=60000", None, {}),
+    "tails": lambda: ("GET", "/v1/topics/calm/records", None, {}),
+    "JSON": lambda: (
+        "POST",
+        "/v1/topics/calm/records",
+        b'{"records":' + b"[" * (MIB // 4),
+        {"content-type": JSON},
+    ),
+    "requests": lambda: ("GET", "/v1/metadata", None, {}),
+}
+"""Call of each attack: method, path, body and headers."""
+
+
+async def attack(what: str, tokens: Iterator[Headers], seconds: float, address: str) -> dict[str, object]:
+    """Send unauthorized requests, several at once, and return the statuses of the answers."""
+    method, path, body, headers = ATTACKS[what]()
+    statuses, end = Counter[int](), now() + seconds
+
+    async def requests(calls: Calls) -> None:
+        while now() < end:
+            try:
+                answer = await calls.call(method, path, body, next(tokens) | headers)
+            except ConnectError:
+                # The HTTP server closes a connection after a thousand bodies that are refused before their end.
+                continue
+            statuses[answer.status] += 1
+
+    async with Calls(address) as calls, asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(requests(calls))
+    return {"statuses": statuses}
+
+
+async def flood(seconds: float, address: str) -> dict[str, object]:
+    """Send a request after each refusal, with as many in flight as are allowed, and return the numbers of answers."""
+    loop, batch, end = asyncio.get_running_loop(), one_batch(100, 1), now() + seconds
+    host, _, port = address.rpartition(":")
+
+    def follow(connection: Http2Load) -> None:
+        if now() < end and connection.may_send:
+            connection.send()
+
+    connections = []
+    for _ in range(AT_ONCE):
+        _, connection = await loop.create_connection(
+            lambda: Http2Load(PRODUCE, batch, content_type=BATCHES), host, int(port)
+        )
+        await connection.ready.wait()
+        connection.on_answer = partial(follow, connection)
+        connections.append(connection)
+    for connection in connections:
+        for _ in range(FLOOD_STREAMS):
+            follow(connection)
+    await until(lambda: now() >= end, seconds + 1)
+    is_over = await until(lambda: not any(each.unanswered for each in connections), RECOVERY_SECONDS_MAX)
+    refused, stored = (
+        sum(map(len, each)) for each in zip(*((c.refused, c.stored) for c in connections), strict=True)
+    )
+    return {"refused": refused, "stored": stored, "is_over": is_over, "seconds": now() - end + seconds}
+
+
+def main(what: str, token: str, seconds: float, address: str) -> None:
+    """Attack for a time, and print the answers."""
+    sys.stdout.write("begun\n")
+    sys.stdout.flush()
+    if what == "flood":
+        found = asyncio.run(flood(seconds, address))
+    else:
+        found = asyncio.run(attack(what, TOKENS[token](), seconds, address))
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4])
