@@ -33,20 +33,19 @@ measured on a broker in `enforce` mode, with 16 requests at once for ten seconds
 the same time, so broker and clients ran at real-time priority (`chrt -r 1`). `make prove PROVE=overload` repeats the
 measurement:
 
-| requests of an unknown caller | answers | refused a second | broker CPU of a request | share of one processor | additional memory |
-| --- | --- | --- | --- | --- | --- |
-| reads, long polls and tails without a token | 401 | 8,900 to 12,100 | 0.06 to 0.07 ms | 62 to 68 % | 1 MiB |
-| JSON of 256 KiB without a token | 401 | 5,200 | 0.14 ms | 76 % | 9 MiB |
-| batches of 1 MiB without a token | 401 | 2,600 | 0.27 ms | 71 % | 36 MiB |
-| the same wrong token in each | 401 | 11,600 | 0.06 ms | 64 % | 1 MiB |
-| another wrong token in each | 401, and 429 beyond `BURST` | 6,700 | 0.07 ms | 45 % | 1 MiB |
-| small batches without a token, 4,000 in flight on 16 connections | 401 | 7,700 | 0.18 ms | 138 % | 61 MiB |
+| requests of an unknown caller | answers | refused a second | broker CPU of a request | share of one processor | additional memory | p99 of another client |
+| --- | --- | --- | --- | --- | --- | --- |
+| reads and long polls without a token | 401 | 17,200 to 18,400 | 0.05 ms | 87 to 88 % | 1 MiB | 79 to 91 ms |
+| JSON of 256 KiB without a token | 401 | 9,600 | 0.09 ms | 90 % | 9 MiB | 284 ms |
+| batches of 1 MiB without a token | 401 | 4,100 | 0.20 ms | 81 % | 36 MiB | 170 ms |
+| the same wrong token in each | 401 | 16,300 | 0.05 ms | 84 % | 1 MiB | 58 ms |
+| another wrong token in each | 401, and 429 beyond `BURST` | 16,400 | 0.05 ms | 81 % | 1 MiB | 61 ms |
+| small batches without a token, 4,000 in flight on 16 connections | 401 | 10,000 | 0.14 ms | 140 % | 62 MiB | 871 ms |
 
-A client with a token wrote and read 50 times a second without a failure; the CPU of its requests is not included. The
-99th percentile of its latency was 9 to 212 ms before these attacks, because other programs used the disk, and 60 to 136
-ms during the attacks without large bodies, 380 ms beside the batches of 1 MiB, and 1.0 s in the last row. All requests
-of a broker share one event loop, so an unknown caller that never pauses can use the whole processor of the broker, and a
-request of another client waits for all requests that arrived before it. `streams_per_connection_max` and
+The other client has a token, and writes and reads 50 times a second; none of its requests failed, and their CPU is not
+included. The 99th percentile of its latency, for a write and a read together, was 7 to 11 ms before the attacks. All
+requests of a broker share one event loop, so an unknown caller that never pauses can use the whole processor of the
+broker, and a request of another client waits for all requests that arrived before it. `streams_per_connection_max` and
 `connections_per_address_max` limit the requests in flight of one address: about 15 KB of memory and 0.1 ms of delay for
 each request. The connections of the caller are closed after twice `first_request_seconds_max`, and a connection is
 closed after a thousand bodies that were refused before their end. Attacks on connections cost the same as [on an open
