@@ -14,9 +14,9 @@ from proof_record import commit
 
 LEFT_OUT: Final = ("seed", "kills_wanted", "inputs_wanted", "kills_a_second", "inputs_a_second", "folder")
 """Entries of a report that describe a single run, which the sum leaves out."""
-EQUAL: Final = ("clusters", "memory_bytes_bound")
+EQUAL: Final = ("clusters", "memory_bytes_bound", "apis", "versions")
 """Entries with the same number in every run."""
-LARGEST: Final = ("memory_bytes_first", "memory_bytes_most")
+LARGEST: Final = ("memory_bytes_first", "memory_bytes_most", "slowest_answer_ms")
 """Entries for which the sum contains the largest number of all reports instead of the total."""
 
 Series = dict[str, Any]

@@ -1,4 +1,4 @@
-"""Runs of tests for the proofs, with the figures and outcomes that their reports contain. Used by `prove.py`."""
+"""Runs of programs and tests for the proofs, with the figures and outcomes in their reports. Used by `prove.py`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 NOT_PASSED: Final = ("failure", "error", "skipped")
+
+
+def run_program(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Run a program of the tests; return its exit code and its report."""
+    finished = subprocess.run(
+        [sys.executable, program, *arguments], stdout=subprocess.PIPE, text=True, check=False
+    )
+    try:
+        report: dict[str, Any] = json.loads(finished.stdout, strict=False)
+    except ValueError:
+        report = {"ended_with": finished.returncode, "said": finished.stdout[-2000:]}
+    return finished.returncode, report
 
 
 def run_figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:

@@ -2,15 +2,15 @@
 
 Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
 counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
-run. `--seconds 3600` ends the parts `broker-kills` and `wire-fuzz` early, and their records contain the requested and
-the reached counts. `--add` runs only the rest of these counts, and adds the result to the records of the earlier runs.
-After a part has failed, the other parts still run.
+run. `--seconds 3600` ends the parts `broker-kills`, `wire-fuzz` and `kafka-wire-fuzz` early, and their records contain
+the requested and the reached counts. `--add` runs only the rest of these counts, and adds the result to the records of
+the earlier runs. After a part has failed, the other parts still run.
+The module is a single file because all parts share the options and the counts.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import subprocess
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from proof_record import read_counts, write_record
 from proof_sums import continued
-from proof_tests import run_figures, run_tests
+from proof_tests import run_figures, run_program, run_tests
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
@@ -40,6 +40,7 @@ REQUEST_MUTATIONS: Final = "tests/fuzz/request_mutations.py"
 KAFKA_REQUEST_MUTATIONS: Final = "tests/fuzz/kafka_request_mutations.py"
 NATIVE_MUTATIONS: Final = "tests/fuzz/native_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
+KAFKA_WIRE_MUTATIONS: Final = "tests/fuzz/kafka_wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
 COMPACTION: Final = (
     "tests/integration/retention/test_compaction.py",
@@ -59,10 +60,12 @@ def power_cuts(share: float) -> Outcome:
     seed = _seed()
     cycles = _count(2000, share)
     program = "tests/faults/power_cuts.py"
-    code, report = _run(program, "--cycles", str(cycles), "--seed", str(seed))
+    code, report = run_program(program, "--cycles", str(cycles), "--seed", str(seed))
     found = {}
     for switch in ("file_sync", "folder_sync", "rename_order"):
-        failed, broken = _run(program, "--cycles", str(cycles), "--seed", str(seed), "--without", switch)
+        failed, broken = run_program(
+            program, "--cycles", str(cycles), "--seed", str(seed), "--without", switch
+        )
         found[switch] = {"noticed": failed == 1, "after_cuts": broken["losses"]["cuts"]}
     passed = code == 0 and all(each["noticed"] for each in found.values())
     return passed, {**report, "disks_that_break_a_promise": found}
@@ -77,10 +80,12 @@ def cleaning_cuts(share: float) -> Outcome:
     seed = _seed()
     program = "tests/faults/cleaning_cuts.py"
     histories = str(_count(40, share))
-    code, report = _run(program, "--histories", histories, "--seed", str(seed))
+    code, report = run_program(program, "--histories", histories, "--seed", str(seed))
     found = {}
     for switch in ("file_sync", "folder_sync"):
-        failed, broken = _run(program, "--histories", histories, "--seed", str(seed), "--without", switch)
+        failed, broken = run_program(
+            program, "--histories", histories, "--seed", str(seed), "--without", switch
+        )
         found[switch] = {"noticed": failed == 1, "after_cuts": broken["losses"]["cuts"]}
     passed = code == 0 and all(each["noticed"] for each in found.values())
     return passed, {**report, "disks_that_break_a_promise": found}
@@ -91,14 +96,16 @@ def kills(share: float) -> Outcome:
     passed, reports = True, {}
     for name, count, nbytes in (("1 GiB", 100, GIB), ("10 GiB", 10, 10 * GIB)):
         arguments = ("--kills", str(_count(count, share)), "--ballast-bytes", str(_count(nbytes, share)))
-        code, reports[name] = _run("tests/faults/killed_brokers.py", *arguments, "--seed", str(_seed()))
+        code, reports[name] = run_program(
+            "tests/faults/killed_brokers.py", *arguments, "--seed", str(_seed())
+        )
         passed &= code == 0
     return passed, reports
 
 
 def bit_flips(share: float) -> Outcome:
     """Test 1,000 cases of flipped bits and truncated files."""
-    code, report = _run(
+    code, report = run_program(
         "tests/faults/bit_flips.py", "--trials", str(_count(1000, share)), "--seed", str(_seed())
     )
     return code == 0, report
@@ -113,7 +120,7 @@ def batch_fuzz(share: float) -> Outcome:
 
     def run(number: int) -> tuple[int, dict[str, Any]]:
         arguments = ("--mutants", str(min(MUTANTS_A_RUN, mutants)), "--seed", str(first + number))
-        return _run(MUTATIONS, *arguments)
+        return run_program(MUTATIONS, *arguments)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for code, report in pool.map(run, range(runs)):
@@ -143,7 +150,7 @@ def request_fuzz(share: float) -> Outcome:
 
     def run(number: int) -> tuple[int, dict[str, Any]]:
         arguments = ("--mutants", str(min(MUTANTS_A_RUN, mutants)), "--seed", str(first + number))
-        return _run(REQUEST_MUTATIONS, *arguments)
+        return run_program(REQUEST_MUTATIONS, *arguments)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for code, report in pool.map(run, range(runs)):
@@ -177,7 +184,7 @@ def access_searches(share: float) -> Outcome:
 
     def run(job: tuple[str, int, int]) -> tuple[str, int, dict[str, Any]]:
         search, number, seed = job
-        return search, *_run(ACCESS_SEARCHES, search, "--count", str(number), "--seed", str(seed))
+        return search, *run_program(ACCESS_SEARCHES, search, "--count", str(number), "--seed", str(seed))
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for search, code, report in pool.map(run, jobs):
@@ -198,7 +205,7 @@ def wire_fuzz(share: float) -> Outcome:
 
         def run(inputs: int, options: tuple[str, ...] = further) -> tuple[int, dict[str, Any]]:
             arguments = ("--inputs", str(inputs), "--seed", str(_seed()), *_seconds(), *options)
-            return _run(WIRE_MUTATIONS, *arguments)
+            return run_program(WIRE_MUTATIONS, *arguments)
 
         good, series[name] = continued(series.get(name), "inputs", wanted, run)
         passed &= good
@@ -210,27 +217,36 @@ def kafka_fuzz(share: float) -> Outcome:
     passed, reports, mutants = True, {}, str(_count(5_000_000, share))
     programs = {"requests": (KAFKA_REQUEST_MUTATIONS,), "native module": (NATIVE_MUTATIONS, "--sanitize")}
     for name, (program, *further) in programs.items():
-        code, reports[name] = _run(program, "--mutants", mutants, "--seed", str(_seed()), *further)
+        code, reports[name] = run_program(program, "--mutants", mutants, "--seed", str(_seed()), *further)
         passed &= code == 0
     return passed, reports
 
 
+def kafka_wire_fuzz(share: float) -> Outcome:
+    """Send 5 million mutated Kafka requests of all APIs and versions to a broker process."""
+
+    def run(inputs: int) -> tuple[int, dict[str, Any]]:
+        return run_program(KAFKA_WIRE_MUTATIONS, "--inputs", str(inputs), "--seed", str(_seed()), *_seconds())
+
+    return continued(_earlier("kafka-wire-fuzz") or None, "inputs", _count(5_000_000, share), run)
+
+
 def kafka_clients(share: float) -> Outcome:
     """Run clients of Kafka's protocol, Kafka's own tools and programs that use the protocol against three brokers."""
-    code, report = _run("tests/kafka_clients/kafka_clients.py", "--count", str(_count(100, share)))
+    code, report = run_program("tests/kafka_clients/kafka_clients.py", "--count", str(_count(100, share)))
     return code == 0, report
 
 
 def kafka_failures(share: float) -> Outcome:
     """Restart brokers, and kill leaders 10 times, under producers of librdkafka and of Kafka's Java client."""
     arguments = ("--rounds", str(_count(10, share)))
-    code, report = _run("tests/kafka_clients/broker_failures.py", *arguments)
+    code, report = run_program("tests/kafka_clients/broker_failures.py", *arguments)
     return code == 0, report
 
 
 def kafka_move(share: float) -> Outcome:
     """Move a producer and a group from Apache Kafka to three brokers with MirrorMaker 2, after 60 seconds of load."""
-    code, report = _run("tests/kafka_clients/moving_over.py", "--seconds", str(_count(60, share)))
+    code, report = run_program("tests/kafka_clients/moving_over.py", "--seconds", str(_count(60, share)))
     return code == 0, report
 
 
@@ -239,7 +255,7 @@ def broker_kills(share: float) -> Outcome:
 
     def run(kills: int) -> tuple[int, dict[str, Any]]:
         arguments = ("--kills", str(kills), "--seed", str(_seed()), *_seconds())
-        return _run("tests/chaos/broker_kills.py", *arguments)
+        return run_program("tests/chaos/broker_kills.py", *arguments)
 
     return continued(_earlier("broker-kills") or None, "kills", _count(10_000, share), run)
 
@@ -250,14 +266,14 @@ def transaction_kills(share: float) -> Outcome:
     Each order must have exactly one result in each of two topics.
     """
     arguments = ("--kills", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = _run("tests/chaos/transactions/transaction_kills.py", *arguments)
+    code, report = run_program("tests/chaos/transactions/transaction_kills.py", *arguments)
     return code == 0, report
 
 
 def hand_overs(share: float) -> Outcome:
     """Hand a topic over between two clusters 100 times under load; brokers are killed in half of the rounds."""
     arguments = ("--hand-overs", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = _run("tests/faults/hand_overs.py", *arguments)
+    code, report = run_program("tests/faults/hand_overs.py", *arguments)
     return code == 0, report
 
 
@@ -266,7 +282,7 @@ def many_topics(share: float) -> Outcome:
     passed, reports = True, {}
     for topics in (1000, 2000, 5000):
         count = str(_count(topics, share))
-        code, reports[count] = _run("tests/faults/many_topics.py", "--topics", count)
+        code, reports[count] = run_program("tests/faults/many_topics.py", "--topics", count)
         passed &= code == 0
     return passed, reports
 
@@ -307,21 +323,21 @@ def pods(share: float) -> Outcome:
 def transaction_model(share: float) -> Outcome:
     """Search every state of the transaction model, with all rules and with each rule switched off."""
     del share
-    code, report = _run("tests/model/transaction_model.py")
+    code, report = run_program("tests/model/transaction_model.py")
     return code == 0, report
 
 
 def quorum_model(share: float) -> Outcome:
     """Search every state of the quorum replication model, with all rules and with each rule switched off."""
     del share
-    code, report = _run("tests/model/quorum_model.py")
+    code, report = run_program("tests/model/quorum_model.py")
     return code == 0, report
 
 
 def recipes(share: float) -> Outcome:
     """Crash every program on the page about delivery guarantees 100 times."""
     arguments = ("--crashes", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = _run("tests/recipes/recipe_crashes.py", *arguments)
+    code, report = run_program("tests/recipes/recipe_crashes.py", *arguments)
     return code == 0, report
 
 
@@ -331,7 +347,7 @@ def spark_kills(share: float) -> Outcome:
     Files and the Delta table must contain each record exactly once, and the topic at least once.
     """
     arguments = ("--kills", str(_count(50, share)), "--seed", str(_seed()))
-    code, report = _run("tests/spark/killed_queries.py", *arguments)
+    code, report = run_program("tests/spark/killed_queries.py", *arguments)
     return code == 0, report
 
 
@@ -398,6 +414,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "kafka-failures": kafka_failures,
     "kafka-move": kafka_move,
     "kafka-fuzz": kafka_fuzz,
+    "kafka-wire-fuzz": kafka_wire_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,
     "overload": overload,
@@ -411,18 +428,6 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "transaction-kills": transaction_kills,
     "transaction-model": transaction_model,
 }
-
-
-def _run(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run a program of the tests; return its exit code and its report."""
-    finished = subprocess.run(
-        [sys.executable, program, *arguments], stdout=subprocess.PIPE, text=True, check=False
-    )
-    try:
-        report: dict[str, Any] = json.loads(finished.stdout, strict=False)
-    except ValueError:
-        report = {"ended_with": finished.returncode, "said": finished.stdout[-2000:]}
-    return finished.returncode, report
 
 
 def _count(full: int, share: float) -> int:
@@ -458,9 +463,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--share", type=float, default=1.0, help="factor for the counts of all parts, below 1 for a trial run"
     )
-    parser.add_argument("--seconds", help="time limit of broker-kills, and of each of two runs of wire-fuzz")
     parser.add_argument(
-        "--add", action="store_true", help="add the counts of broker-kills and wire-fuzz to their records"
+        "--seconds",
+        help="time limit of broker-kills and kafka-wire-fuzz, and of each of two runs of wire-fuzz",
+    )
+    parser.add_argument(
+        "--add",
+        action="store_true",
+        help="add the counts of broker-kills, wire-fuzz and kafka-wire-fuzz to their records",
     )
     wanted = parser.parse_args(arguments)
     if wanted.seconds:

@@ -37,6 +37,8 @@ class BrokerProcess:
     url: str = ""
     """Address of the data listener, which changes with every start if the operating system chooses the port."""
     ops: str = ""
+    kafka: str = ""
+    """Address of the Kafka listener; empty without this listener."""
     start_seconds: float = 0.0
     """Seconds from the call of the last start to its ready line, without the imports of the interpreter."""
     _process: subprocess.Popen[bytes] | WarmProcess | None = None
@@ -70,7 +72,7 @@ class BrokerProcess:
             message = f"the broker ended before it was ready: {errors.read_text()[-2000:]}"
             raise RuntimeError(message)
         ready = json.loads(line)["brokers"][0]
-        self.url, self.ops = ready["data"], ready["ops"]
+        self.url, self.ops, self.kafka = ready["data"], ready["ops"], ready.get("kafka", "")
 
     def _ready_line(self, timeout_seconds: float) -> bytes:
         assert self._process is not None

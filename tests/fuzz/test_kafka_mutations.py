@@ -1,4 +1,7 @@
-"""A short mutation fuzz of Kafka's requests and of the native module; `make prove PROVE=kafka-fuzz` runs millions."""
+"""Short mutation fuzzes of Kafka's requests and of the native module.
+
+`make prove PROVE="kafka-fuzz kafka-wire-fuzz"` runs millions.
+"""
 
 from __future__ import annotations
 
@@ -47,3 +50,15 @@ def test_the_sanitizer_notices_a_missing_check() -> None:
     assert (sound.returncode, sound.stderr) == (0, "")
     assert broken.returncode != 0
     assert "AddressSanitizer" in broken.stderr
+
+
+@pytest.mark.slow
+def test_mutated_requests_end_no_broker() -> None:
+    """A broker process answers each mutated request that can be decoded, and stores all valid records."""
+    finished = mutate("kafka_wire_mutations.py", "--inputs", "2000")
+    report = json.loads(finished.stdout)
+
+    assert (finished.returncode, report["failures"], report["broker_exits"]) == (0, [], 0)
+    assert len(report["inputs_by_kind"]) == 2
+    # Enough requests are decoded and accepted to test the code behind the checks of a request.
+    assert report["answers_by_error"]["NONE"] > 300
