@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from client_programs import cache
-from client_steps import Client, ClientFailed, ClientMissing, Steps, Target, check, finished
+from client_steps import (
+    SECONDS_MAX,
+    Client,
+    ClientFailed,
+    ClientMissing,
+    Steps,
+    Target,
+    check,
+    finished,
+)
+from confluent_kafka import KafkaException, Producer
 
 BENCHMARKS: Final = Path(__file__).parents[2] / "benchmarks"
 # Only for the import: the folder has modules with names of the simulator's packages.
@@ -45,6 +55,7 @@ def java_clients() -> Iterator[Client]:
         "ConsumerGroupCommand": _groups,
         "TopicCommand and ConfigCommand": _topics,
         "DeleteRecordsCommand and GetOffsetShell": _offsets,
+        "TransactionsCommand": _transactions,
     }
     for name, tool_steps in newest.items():
         yield Client(f"Java: {name}", KAFKA_VERSION, _with_jars(newest_jars, tool_steps))
@@ -243,6 +254,30 @@ def _offsets(tool: Tool, target: Target) -> Iterator[str]:
         tool(f"{TOOLS}.DeleteRecordsCommand", *server, "--offset-json-file", file.name)
     _expect(_sum_of_offsets(tool, *place, "--time", "earliest") == target.count, "records were not deleted")
     yield "DeleteRecordsCommand up to the ends of the partitions"
+
+
+def _transactions(tool: Tool, target: Target) -> Iterator[str]:
+    command, server = f"{TOOLS}.TransactionsCommand", ("--bootstrap-server", target.bootstrap)
+    producer = Producer({"bootstrap.servers": target.bootstrap, "transactional.id": target.group})
+    producer.init_transactions(SECONDS_MAX)
+    producer.begin_transaction()
+    producer.produce(target.topic, b"never committed", partition=0)
+    producer.flush(SECONDS_MAX)
+    listed = tool(command, *server, "list")
+    _expect(
+        bool(re.search(rf"{target.group}\s.*Ongoing", listed)), f"the transaction is not listed: {listed}"
+    )
+    described = tool(command, *server, "describe", "--transactional-id", target.group)
+    _expect(f"{target.topic}-0" in described, f"the partition is not described: {described}")
+    yield "list and describe an open transaction"
+    tool(command, *server, "abort", "--topic", target.topic, "--partition", "0", "--start-offset", "0")
+    try:
+        producer.commit_transaction(SECONDS_MAX)
+    except KafkaException:
+        yield "abort an open transaction, which its producer can no longer commit"
+    else:
+        message = "the aborted transaction was committed"
+        raise ClientFailed(message)
 
 
 def _sum_of_offsets(tool: Tool, *arguments: str) -> int:

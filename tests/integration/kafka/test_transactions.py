@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
 from kafka.admin import TransactionState
+from kafka.admin._transactions import AbortTransactionSpec
+from kafka.errors import BrokerResponseError
 
 from broker_kit import Calls
+from fairlead_broker.kafka.protocol.errors import KafkaError as Error
 from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced, read_to_end
 
 TIMEOUT_MS = 60_000
@@ -225,3 +229,33 @@ async def test_kafkas_tools_list_and_describe_transactions(bootstrap: str) -> No
     assert listed == {"open": TransactionState.ONGOING}
     assert described.state is TransactionState.ONGOING
     assert [(each.topic, each.partition) for each in described.topic_partitions] == [("orders", 0)]
+
+
+async def test_an_operator_aborts_a_transaction_with_kafkas_tools(bootstrap: str) -> None:
+    """Readers of committed records continue after an abort, which fails for an epoch that the producer never had."""
+
+    def run() -> tuple[KafkaError, BrokerResponseError]:
+        producer = transactional(bootstrap, "hanging")
+        producer.begin_transaction()
+        sent(producer, "orders", ["never"])
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        partition = KafkaPartition("orders", 0)
+        try:
+            [found] = admin.describe_producers([partition])[partition].active_producers
+            with pytest.raises(BrokerResponseError) as refused:
+                admin.abort_transaction(AbortTransactionSpec(partition, found.producer_id, 99))
+            admin.abort_transaction(AbortTransactionSpec(partition, found.producer_id, found.producer_epoch))
+        finally:
+            admin.close()
+        while not read_to_end(bootstrap, "orders", "read_committed")[1]:
+            pass
+        with pytest.raises(KafkaException) as ended:
+            producer.commit_transaction(SECONDS_MAX)
+        error: KafkaError = ended.value.args[0]
+        return error, refused.value
+
+    error, refused = await asyncio.to_thread(run)
+
+    assert error.fatal() or error.txn_requires_abort()
+    assert refused.errno == Error.INVALID_PRODUCER_ID_MAPPING
+    assert await asyncio.to_thread(committed_values, bootstrap, "orders") == []

@@ -33,8 +33,11 @@ from fairlead_broker.kafka.calls.places import (
     node_endpoints,
 )
 from fairlead_broker.kafka.calls.replies import Reply
-from fairlead_broker.kafka.calls.transaction_sessions import StatedProducer, TransactionSessions
-from fairlead_broker.kafka.calls.transactions import transaction_error
+from fairlead_broker.kafka.calls.transaction_sessions import (
+    StatedProducer,
+    TransactionSessions,
+    transaction_error,
+)
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.kafka.protocol.messages import ProduceResponse

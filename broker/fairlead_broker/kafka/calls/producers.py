@@ -10,8 +10,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.replies import Reply
-from fairlead_broker.kafka.calls.transaction_sessions import TransactionSessions
-from fairlead_broker.kafka.calls.transactions import transaction_error
+from fairlead_broker.kafka.calls.transaction_sessions import TransactionSessions, transaction_error
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.kafka.protocol.messages import InitProducerIdResponse

@@ -15,7 +15,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import kafka_brokers
 from fairlead_broker.kafka.calls.replies import Reply
-from fairlead_broker.kafka.calls.transactions import transaction_error
+from fairlead_broker.kafka.calls.transaction_sessions import transaction_error
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import KafkaError
 from fairlead_broker.kafka.protocol.messages import DescribeTransactionsResponse, ListTransactionsResponse

@@ -21,6 +21,7 @@ from fairlead_api.identifiers import BrokerId, ProducerEpoch, ProducerId, Timest
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
 from fairlead_broker.kafka.calls.call import KafkaCall
+from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.peers import messages
 from fairlead_broker.peers.forwarded_callers import audited_caller_headers
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerUnavailable, problem_of
@@ -250,6 +251,14 @@ def request_of(pending: PendingOffsets) -> TransactionOffsets:
             for each in pending.offsets
         ),
     )
+
+
+def transaction_error(problem: ProblemError, *, knows_fenced: bool) -> KafkaError:
+    """Return the error for a problem of a transaction; `knows_fenced`: whether the version has PRODUCER_FENCED."""
+    error = error_of(problem, Family.TRANSACTION)
+    if error is KafkaError.PRODUCER_FENCED and not knows_fenced:
+        return KafkaError.INVALID_PRODUCER_EPOCH
+    return error
 
 
 def _of_name(record: TransactionRecord | None, stated: StatedProducer) -> TransactionRecord | None:

@@ -14,7 +14,12 @@ from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.group_offsets import commit_error, entry_of
 from fairlead_broker.kafka.calls.places import RefusedError, TopicFinder
 from fairlead_broker.kafka.calls.replies import Reply
-from fairlead_broker.kafka.calls.transaction_sessions import StatedProducer, TransactionSessions, request_of
+from fairlead_broker.kafka.calls.transaction_sessions import (
+    StatedProducer,
+    TransactionSessions,
+    request_of,
+    transaction_error,
+)
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.kafka.protocol.messages import (
@@ -226,14 +231,6 @@ class TransactionCalls:
             if version >= SECOND_VERSION_SINCE:
                 response.producer_id, response.producer_epoch = following
         return Reply(response)
-
-
-def transaction_error(problem: ProblemError, *, knows_fenced: bool) -> KafkaError:
-    """Return the error for a problem of a transaction; `knows_fenced`: whether the version has PRODUCER_FENCED."""
-    error = error_of(problem, Family.TRANSACTION)
-    if error is KafkaError.PRODUCER_FENCED and not knows_fenced:
-        return KafkaError.INVALID_PRODUCER_EPOCH
-    return error
 
 
 def _stated(call: KafkaCall, *, is_second_version: bool) -> StatedProducer:

@@ -39,6 +39,7 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
@@ -125,6 +126,14 @@ _TABLE: Final = (
     Api(ApiKey.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4, "One group for each transaction."),
     Api(ApiKey.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5, "Metadata of at most 256 bytes."),
     Api(ApiKey.END_TXN, "EndTxn", 0, 5, "Version 5 states the epoch of the next transaction."),
+    Api(
+        ApiKey.WRITE_TXN_MARKERS,
+        "WriteTxnMarkers",
+        1,
+        2,
+        "Aborts the open transaction of a producer in all its partitions, with the operation `alter` on the cluster. "
+        "Only a producer commits.",
+    ),
     Api(
         ApiKey.LIST_TRANSACTIONS,
         "ListTransactions",

@@ -1,22 +1,30 @@
-"""Logs of partitions: DeleteRecords, DescribeProducers."""
+"""Logs of partitions: DeleteRecords, DescribeProducers, WriteTxnMarkers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fairlead_api.access_needs import Kind, Operation
-from fairlead_api.identifiers import Offset, PartitionIndex, ProducerId
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
+from fairlead_api.identifiers import Offset, PartitionIndex, ProducerEpoch, ProducerId
 from fairlead_api.problems import ProblemError
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.replies import Reply
+from fairlead_broker.kafka.calls.transaction_sessions import transaction_error
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
-from fairlead_broker.kafka.protocol.messages import DeleteRecordsResponse, DescribeProducersResponse
+from fairlead_broker.kafka.protocol.messages import (
+    DeleteRecordsResponse,
+    DescribeProducersResponse,
+    WriteTxnMarkersResponse,
+)
 from fairlead_broker.producers import ProducerEntry
+from fairlead_broker.registry.transaction_records import EndReason, Outcome
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
+from fairlead_broker.transactions.decisions import Decide
 
 HIGH_WATERMARK: Final = -1
 """Offset that stands for the deletion of all committed records."""
@@ -35,6 +43,7 @@ class RecordCalls:
         return {
             ApiKey.DELETE_RECORDS: self.delete_records,
             ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
+            ApiKey.WRITE_TXN_MARKERS: self.write_markers,
         }
 
     async def delete_records(self, call: KafkaCall) -> Reply:
@@ -102,6 +111,58 @@ class RecordCalls:
                 partitions.append(result)
             topics.append(kind(version=version, name=topic.name, partitions=partitions))
         return Reply(DescribeProducersResponse(version=version, topics=topics))
+
+    async def write_markers(self, call: KafkaCall) -> Reply:
+        """Abort the transactions whose markers an operator asks the leaders of their partitions to write."""
+        version, kind = call.version, WriteTxnMarkersResponse.WritableTxnMarkerResult
+        markers = []
+        for marker in call.request.markers:
+            topics = [
+                kind.WritableTxnMarkerTopicResult(
+                    version=version,
+                    name=topic.name,
+                    partitions=[
+                        kind.WritableTxnMarkerTopicResult.WritableTxnMarkerPartitionResult(
+                            version=version,
+                            partition_index=index,
+                            error_code=await self._aborted(call, marker, topic.name, index),
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in marker.topics
+            ]
+            markers.append(kind(version=version, producer_id=marker.producer_id, topics=topics))
+        return Reply(WriteTxnMarkersResponse(version=version, markers=markers))
+
+    async def _aborted(self, call: KafkaCall, marker: Any, topic: str, index: int) -> KafkaError:
+        """Abort the transaction of a marker in all its partitions; return the error for the named partition."""
+        if marker.transaction_result:
+            # The decision to commit belongs to the producer, which knows all partitions of its transaction.
+            return KafkaError.INVALID_REQUEST
+        transaction = TransactionId(ProducerId(marker.producer_id), ProducerEpoch(marker.producer_epoch))
+
+        async def run() -> Changed:
+            self._broker.admit()
+            request = Decide(transaction.epoch, Outcome.ABORT, EndReason.OPERATOR)
+            await self._broker.transactions.decide(transaction.producer_id, request, lambda record: None)
+            return Changed()
+
+        try:
+            call.access.require(Operation.ALTER, Kind.CLUSTER, SINGLE_NAME)
+        except ProblemError as problem:
+            return error_of(problem, Family.ADMIN)
+        try:
+            self._leader(topic, index)
+        except ProblemError as problem:
+            return error_of(problem, Family.DATA)
+        try:
+            await self._changes.make_here(
+                call, Change("abort_transaction", {"transaction": str(transaction)}, run)
+            )
+        except ProblemError as problem:
+            return transaction_error(problem, knows_fenced=False)
+        return KafkaError.NONE
 
     def _leader(self, topic: str, index: int) -> LeaderReplica:
         view = self._broker.views.by_name(topic)
