@@ -262,7 +262,7 @@ class GroupStore:
     ) -> tuple[list[tuple[str, Holder | None]], str | None]:
         """List groups with their claims, in key order. Also returns `after` for the next page.
 
-        The call reads only two keys per group, regardless of the group's size. Claims without a group are left
+        The call reads at most three keys per group, regardless of the group's size. Claims without a group are left
         out.
         """
         found: list[tuple[str, Holder | None]] = []
@@ -276,9 +276,15 @@ class GroupStore:
             if len(found) == limit:
                 return found, found[-1][0]
             first, *others = page.items
-            claimed = first.key == self.of(group).coordinator
-            if not claimed or any(group_of(self._keys, item.key) == group for item in others):
-                found.append((group, _readable_holder(first) if claimed else None))
+            keys = self.of(group)
+            if first.key.startswith(keys.classic):
+                # The records of classic members precede the claim.
+                claims = (await self._list(keys.coordinator, limit=1)).items
+                found.append((group, _readable_holder(claims[0]) if claims else None))
+            elif first.key != keys.coordinator:
+                found.append((group, None))
+            elif any(group_of(self._keys, item.key) == group for item in others):
+                found.append((group, _readable_holder(first)))
             at = after_group(self._keys, group)
 
     def of(self, group: str) -> GroupKeys:

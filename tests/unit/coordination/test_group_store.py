@@ -190,6 +190,10 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
     one = await brokers.register(ONE)
     for name in ("a", "a-b", "b", "c"):
         await store.write(await claimed(store, ONE, one, name), (put_state(name),))
+    classic, left = [await claimed(store, ONE, one, name) for name in ("d", "e")]
+    for claim in (classic, left):
+        await store.write(claim, (Put(store.of(claim.group).classic, b"{}"),))
+    await store.release(left)
     await claimed(store, ONE, one, "nothing")
     unclaimed = await claimed(store, ONE, one, "z")
     await store.write(unclaimed, (put_state("z"),))
@@ -202,7 +206,8 @@ async def test_lists_skip_through_groups(store: GroupStore, brokers: Brokers) ->
         names += [(name, holder.broker if holder else None) for name, holder in page]
         if after is None:
             break
-    assert names == [("a-b", ONE), ("a", ONE), ("b", ONE), ("c", ONE), ("z", None)]
+    named = [("a-b", ONE), ("a", ONE), ("b", ONE), ("c", ONE), ("d", ONE), ("e", None), ("z", None)]
+    assert names == named
 
 
 def test_changes_are_divided_by_operations_and_bytes() -> None:
