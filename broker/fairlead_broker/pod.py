@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 OF_POD = {"pod": "POD_NAME", "namespace": "POD_NAMESPACE", "ip": "POD_IP", "node": "NODE_IP"}
-"""Placeholders and the pod variables that replace them. `{id}` is replaced by the broker's own id."""
+"""Placeholders and the pod variables that replace them. `{id}` is replaced by the broker's own id, and `{id+30000}` by
+the sum of the broker's id and a number."""
 CREDENTIAL_FILES = {"etcd_ca": "ca.crt", "etcd_cert": "tls.crt", "etcd_key": "tls.key"}
 """Settings whose value is the path of a file in the folder, with the file names, as in a Secret of type TLS."""
 CREDENTIAL_TEXTS = {"etcd_user": "username", "etcd_password": "password"}
 """Settings whose value is the content of a file, with the file names, as in a Secret of type basic-auth."""
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_ID_SUM = re.compile(r"id\+(\d{1,5})")
 
 
-def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
+def filled(text: str, broker: int | str | None, environment: Mapping[str, str]) -> str:
     """Return an address with its placeholders filled.
 
     Raises ValueError for an unknown placeholder, and for a placeholder whose variable is not set.
@@ -32,8 +34,10 @@ def filled(text: str, broker: object, environment: Mapping[str, str]) -> str:
         name = match[1]
         if name == "id":
             return str(broker)
+        if (added := _ID_SUM.fullmatch(name)) and broker is not None:
+            return str(int(broker) + int(added[1]))
         if name not in OF_POD:
-            known = ", ".join(f"{{{each}}}" for each in ("id", *OF_POD))
+            known = ", ".join(f"{{{each}}}" for each in ("id", "id+30000", *OF_POD))
             message = f"{text!r} has the unknown placeholder {match[0]}; known are {known}"
             raise ValueError(message)
         found = environment.get(OF_POD[name], "")

@@ -495,10 +495,10 @@ class BrokerSettings(BaseSettings):
 
     advertise: EndpointText | None = None
     """Address advertised to clients; by default the bound address of the data listener. In a pod, the address may
-    contain the placeholders `{id}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. The last four placeholders are
-    replaced by the variables `POD_NAME`, `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of
-    both schemes, this setting is the address for `http`. If the listener has only `https` addresses, this setting is
-    the address for `https`.
+    contain the placeholders `{id}`, `{id+30000}`, `{pod}`, `{namespace}`, `{ip}` and `{node}`. `{id+30000}` stands for
+    the sum of the broker's id and a number. The last four placeholders are replaced by the variables `POD_NAME`,
+    `POD_NAMESPACE`, `POD_IP` and `NODE_IP`. If the data listener has addresses of both schemes, this setting is the
+    address for `http`. If the listener has only `https` addresses, this setting is the address for `https`.
     """
 
     advertise_tls: EndpointText | None = None

@@ -174,9 +174,11 @@ def test_addresses_are_made_of_what_the_pod_knows(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FAIRLEAD_RACK", "")
     monkeypatch.setenv("FAIRLEAD_ADVERTISE", "{pod}.main-brokers.{namespace}.svc:9520")
     settings = BrokerSettings.load({"peer_advertise": "{ip}:1{id}"})
+    node_port = BrokerSettings.load({"peer_advertise": "{ip}:{id+30920}"})
 
     assert str(settings.advertise) == "main-a-7.main-brokers.orders.svc:9520"
     assert str(settings.peer_advertise) == "[fd00::7]:17"
+    assert str(node_port.peer_advertise) == "[fd00::7]:30927"
     assert (settings.id, settings.rack) == (7, None)
 
 

@@ -12,6 +12,7 @@ from fairlead_api.resources.schema_rules import Rule, kubernetes, rules
 from fairlead_api.resources.texts import NamespaceName, ObjectName
 
 ListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer", "clusterip"]
+KafkaListenerType: TypeAlias = Literal["internal", "nodeport", "loadbalancer"]
 RouteKind: TypeAlias = Literal["Ingress", "HTTPRoute", "TLSRoute"]
 GATEWAYS_MAX: Final = 8
 """Maximum number of Gateways of a route, which is more than the number of networks with clients."""
@@ -142,8 +143,18 @@ class KafkaListener(Part):
                 ".advertisedHost",
             ),
             Rule(
-                "!has(self.advertisedHost) || self.advertisedHost.contains('{id}') || "
-                "self.advertisedHost.contains('{pod}')",
+                "!has(self.type) || self.type != 'nodeport' || has(self.firstNodePort)",
+                "type nodeport needs firstNodePort, since each broker has its own port of the nodes",
+                ".firstNodePort",
+            ),
+            Rule(
+                "!has(self.firstNodePort) || (has(self.type) && self.type == 'nodeport')",
+                "firstNodePort is allowed only for type nodeport",
+                ".firstNodePort",
+            ),
+            Rule(
+                "!has(self.advertisedHost) || (has(self.type) && self.type == 'nodeport') || "
+                "self.advertisedHost.contains('{id}') || self.advertisedHost.contains('{pod}')",
                 "advertisedHost must contain {id} or {pod}, so that each broker has its own host",
                 ".advertisedHost",
             ),
@@ -152,15 +163,20 @@ class KafkaListener(Part):
 
     enabled: bool = False
     """Whether brokers serve clients of Kafka's protocol, at port 9092. A change restarts the brokers one by one."""
-    type: Literal["internal", "loadbalancer"] = "internal"
-    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. loadbalancer: each \
-broker has its own cloud load balancer, since Kafka's clients must reach each broker at its own address."""
+    type: KafkaListenerType = "internal"
+    """Type of the listener. internal: brokers are reachable only inside the Kubernetes cluster. nodeport: each broker \
+is reachable at its own port of every node. loadbalancer: each broker has its own cloud load balancer. Kafka's clients \
+must reach each broker at its own address."""
     advertised_host: Annotated[str, kubernetes(maxLength=253, minLength=1)] | None = None
     """Host at which clients reach each broker, with the placeholders {id}, {pod} and {namespace}, for example \
-kafka-{id}.example.com. The host may have a port. By default clients use the name of the broker's pod. All clients, \
-inside and outside the Kubernetes cluster, use the host."""
+kafka-{id}.example.com. The host may have a port, except with type nodeport, with which it can be the same for all \
+nodes. By default clients use the name of the broker's pod or, with type nodeport, the address of its node. All \
+clients, inside and outside the Kubernetes cluster, use the host."""
+    first_node_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """Port of every node for broker 0 with type nodeport; the port of broker 1 is the next one, and so on. \
+By default, Kubernetes allows ports from 30000 to 32767."""
     annotations: Annotations = Field(default_factory=dict)
-    """Annotations of the Services of type loadbalancer, for load balancers and DNS controllers."""
+    """Annotations of the Services of one broker each, for load balancers and DNS controllers."""
 
 
 class Listeners(Part):

@@ -118,7 +118,7 @@ def cluster_status(facts: Facts) -> ClusterStatus:
             cluster,
             Inside(bootstrap=facts.bootstrap, addresses=facts.addresses, tls=facts.tls),
             facts.outside,
-            kafka_addresses(cluster, facts.scale.replicas),
+            kafka_addresses(cluster, facts.scale.replicas, observed.nodes),
             rolls=updating,
         ),
         roll=_roll(facts),

@@ -6,6 +6,7 @@ Brokers read their advertised addresses from the configuration file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,6 +31,8 @@ ASSIGNED_TYPES = ("nodeport", "loadbalancer")
 """Types of listener whose Services get addresses for external clients from Kubernetes."""
 BOOTSTRAP_HOSTS_MAX = 3
 """Maximum number of nodes in the bootstrap URLs; a client needs only one node that answers."""
+_ID_SUM = re.compile(r"\{id\+(\d+)\}")
+"""Placeholder that a broker replaces with the sum of its id and a number."""
 
 
 def internal_host(cluster: Cluster, pod: str = POD_PLACE) -> str:
@@ -68,8 +71,11 @@ def advertise_template(cluster: Cluster, *, tls: bool = False) -> str:
 
 
 def kafka_template(cluster: Cluster) -> str:
-    """Return the address template for clients of Kafka's protocol."""
-    host = cluster.spec.listeners.kafka.advertised_host
+    """Return the address template for clients of Kafka's protocol; each node port is a number plus the broker's id."""
+    listener = cluster.spec.listeners.kafka
+    if listener.type == "nodeport":
+        return f"{_bracketed(listener.advertised_host or NODE_PLACE)}:{{id+{listener.first_node_port}}}"
+    host = listener.advertised_host
     return _with_port(internal_host(cluster) if host is None else host, KAFKA_PORT)
 
 
@@ -78,14 +84,20 @@ def kafka_bootstrap(cluster: Cluster) -> str:
     return f"{bootstrap_service_name(cluster.name)}.{cluster.namespace}.svc:{KAFKA_PORT}"
 
 
-def kafka_addresses(cluster: Cluster, pool_replicas: Mapping[str, int]) -> dict[int, str]:
-    """Return the advertised address of each broker for Kafka's clients; empty without a Kafka listener."""
+def kafka_addresses(
+    cluster: Cluster, pool_replicas: Mapping[str, int], nodes: Mapping[int, str]
+) -> dict[int, str]:
+    """Return the advertised address of each broker for Kafka's clients; empty without a Kafka listener.
+
+    `nodes`: the address of each broker's node. A node port without a host is left out until the node is known.
+    """
     if not cluster.spec.listeners.kafka.enabled:
         return {}
     template = kafka_template(cluster)
-    return {
+    filled = {
         broker: _fill(template, cluster, pool, broker) for pool, broker in broker_ids(cluster, pool_replicas)
     }
+    return at_nodes(filled, nodes)
 
 
 def external_template(cluster: Cluster) -> str | None:
@@ -233,7 +245,7 @@ def _fill(template: str, cluster: Cluster, pool: str, broker: int) -> str:
     places = {"{id}": str(broker), POD_PLACE: pod, "{namespace}": cluster.namespace}
     for place, word in places.items():
         template = template.replace(place, word)
-    return template
+    return _ID_SUM.sub(lambda match: str(broker + int(match[1])), template)
 
 
 def _with_port(host: str, port: int) -> str:

@@ -60,7 +60,7 @@ def broker_services(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
             _of_one(cluster, pool, broker, inputs)
             for pool, broker in broker_ids(cluster, inputs.pool_replicas)
         ]
-    if cluster.spec.listeners.kafka.enabled and cluster.spec.listeners.kafka.type == "loadbalancer":
+    if cluster.spec.listeners.kafka.enabled and cluster.spec.listeners.kafka.type != "internal":
         services += [
             _kafka_of_one(cluster, pool, broker) for pool, broker in broker_ids(cluster, inputs.pool_replicas)
         ]
@@ -115,15 +115,18 @@ def _kafka_ports(cluster: Cluster) -> list[Manifest]:
 
 
 def _kafka_of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
-    """Return the load balancer of one broker for clients of Kafka's protocol, which call each leader directly."""
-    name, annotations = kafka_service_name(cluster.name, broker), cluster.spec.listeners.kafka.annotations
-    manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(annotations))
+    """Return the Service of one broker for clients of Kafka's protocol, which call each leader directly."""
+    listener, name = cluster.spec.listeners.kafka, kafka_service_name(cluster.name, broker)
+    manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(listener.annotations))
+    [port] = _kafka_ports(cluster)
+    if listener.first_node_port is not None:
+        port["nodePort"] = listener.first_node_port + broker
     pod = {POD_NAME_LABEL: broker_pod_name(cluster.name, pool, broker)}
     manifest["spec"] = {
-        "type": SERVICE_TYPES["loadbalancer"],
+        "type": SERVICE_TYPES[listener.type],
         "publishNotReadyAddresses": True,
         "selector": {**pod_selector(cluster.name, BROKER_COMPONENT), **pod},
-        "ports": _kafka_ports(cluster),
+        "ports": [port],
     }
     return manifest
 

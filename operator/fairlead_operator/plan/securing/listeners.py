@@ -64,7 +64,7 @@ def listeners_of(
         now = before
     if kafka:
         kind = cluster.spec.listeners.kafka.type
-        # Outside of the Kubernetes cluster, clients find the other brokers through any broker.
+        # Outside the Kubernetes cluster, clients find the other brokers through any broker.
         bootstrap = kafka_bootstrap(cluster) if kind == "internal" else next(iter(kafka.values()))
         now = [*now, _listener("kafka", kind, bootstrap, kafka)]
     if outside is None:

@@ -265,7 +265,7 @@ def test_the_kafka_listener_has_a_port_everywhere_and_an_address_for_each_broker
         "inside": "{pod}.main-brokers.shop.svc:9092",
         "outside": "kafka-{id}.example.com:9092",
     }
-    assert policies == {"off": [9520, 9523], "inside": [9520, 9523, 9092], "outside": [9520, 9523, 9092]}
+    assert policies == {name: [9520, 9523, *([] if name == "off" else [9092])] for name in kinds}
     for service in ("main-brokers", "main-bootstrap"):
         ports = {
             name: {port["name"]: port["port"] for port in objects[f"Service/{service}"]["spec"]["ports"]}
@@ -284,6 +284,21 @@ def test_the_kafka_listener_has_a_port_everywhere_and_an_address_for_each_broker
         },
         "ports": [{"name": "kafka", "port": 9092, "targetPort": "kafka", "protocol": "TCP"}],
     }
+
+
+def test_each_broker_has_its_own_node_port_for_kafkas_clients() -> None:
+    """Broker n has the first node port plus n, and advertises this port at the address of its node."""
+    kafka = {"enabled": True, "type": "nodeport", "firstNodePort": 30920}
+    objects = render_kit.drawn(render_kit.cluster_of(listeners={"kafka": kafka}))
+    services = [objects[each]["spec"] for each in sorted(objects) if each.startswith("Service/main-kafka-")]
+
+    variables = render_kit.variables_of(objects["StatefulSet/main-a"])
+    assert variables["FAIRLEAD_KAFKA_ADVERTISE"] == "{node}:{id+30920}"
+    assert [(each["type"], each["ports"][0]["nodePort"]) for each in services] == [
+        ("NodePort", 30920),
+        ("NodePort", 30921),
+        ("NodePort", 30922),
+    ]
 
 
 def live(name: str, *, ingress: list[dict[str, str]] | None = None, node_port: int = 0) -> Manifest:

@@ -47,10 +47,14 @@ def test_the_kafka_listener_has_the_address_of_each_broker() -> None:
     inside = cluster_of(listeners={"kafka": {"enabled": True}})
     hosts = {"enabled": True, "type": "loadbalancer", "advertisedHost": "kafka-{id}.example.com"}
     outside = cluster_of(listeners={"kafka": hosts})
+    ports = {"enabled": True, "type": "nodeport", "firstNodePort": 30920}
+    nodes = cluster_of(listeners={"kafka": ports})
 
     found = [
-        listeners_of(each, PLAIN, None, kafka_addresses(each, {}), rolls=False)[-1]
-        for each in (inside, outside)
+        listeners_of(
+            each, PLAIN, None, kafka_addresses(each, {}, {0: "2001:db8::1", 1: "192.0.2.2"}), rolls=False
+        )[-1]
+        for each in (inside, outside, nodes)
     ]
 
     assert [(each.name, each.type, each.bootstrap, each.brokers[0].address) for each in found] == [
@@ -61,8 +65,10 @@ def test_the_kafka_listener_has_the_address_of_each_broker() -> None:
             "main-a-0.main-brokers.shop.svc:9092",
         ),
         ("kafka", "loadbalancer", "kafka-0.example.com:9092", "kafka-0.example.com:9092"),
+        ("kafka", "nodeport", "[2001:db8::1]:30920", "[2001:db8::1]:30920"),
     ]
-    assert kafka_addresses(cluster_of(), {}) == {}
+    assert [each.address for each in found[2].brokers] == ["[2001:db8::1]:30920", "192.0.2.2:30921"]
+    assert kafka_addresses(cluster_of(), {}, {}) == {}
 
 
 def test_a_kafka_listener_does_not_delay_new_addresses() -> None:
