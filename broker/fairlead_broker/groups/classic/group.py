@@ -223,6 +223,8 @@ class ClassicGroup:
             self._sync_ends_at = inf
             for member in self.members.values():
                 self._answer_sync(member, turn, self._assigned(member))
+        elif self.state is State.STABLE:
+            self._answer_replacements(turn)
         return self._with_change(turn)
 
     def not_stored(self, change: ClassicChange, now: float) -> ClassicTurn:
@@ -235,6 +237,8 @@ class ClassicGroup:
             self._prepare(turn, now)
         else:
             self._is_dirty = self.state in (State.STABLE, State.EMPTY)
+            if self.state is State.STABLE:
+                self._answer_replacements(turn, Refused(Refusal.COORDINATOR_NOT_AVAILABLE))
         return turn
 
     def _awaits(self, change: ClassicChange) -> bool:
@@ -351,14 +355,24 @@ class ClassicGroup:
             self.leader = member.member_id
         self._update(event, member)
         if self.state is State.STABLE and is_same:
-            member.join_token = None
+            # The reply waits until the new id is stored: after a coordinator's failure, the stored id is the member's.
             member.lives(now)
             self._is_dirty = True
-            joined = self._joined(member)
-            turn.replies.append((event.token, joined if not was_leader else _without_assignment(joined)))
             return
         self._prepare(turn, now)
         self._complete_if_all_joined(turn, now)
+
+    def _answer_replacements(self, turn: ClassicTurn, refused: Refused | None = None) -> None:
+        """Answer the joins that replaced processes of static members in a stable group, once their ids are stored."""
+        for member in self.members.values():
+            token = member.join_token
+            if token is None or (refused is None and member.member_id not in (self._stored or ())):
+                continue
+            member.join_token = None
+            reply: ClassicReply = refused or self._joined(member)
+            if isinstance(reply, Joined) and member.member_id == self.leader:
+                reply = _without_assignment(reply)
+            turn.replies.append((token, reply))
 
     def _update(self, event: Join, member: Member) -> None:
         member.client_id, member.client_host = event.client_id, event.client_host

@@ -341,6 +341,25 @@ def test_a_static_member_comes_back_without_a_rebalance() -> None:
     assert driven.leave("", "i") == Refused(Refusal.UNKNOWN_MEMBER_ID)
 
 
+def test_a_static_member_comes_back_once_its_new_id_is_stored() -> None:
+    """The join of a static member's next process is answered when its id is stored, and refused when it is not."""
+    driven = Driven()
+    first = driven.joined(driven.join(instance_id="i"))
+    driven.sync(first, **{first.member_id: b"mine"})
+    driven.stores = False
+
+    refused = driven.join(instance_id="i")
+    assert refused not in driven.replies
+    driven.take(driven.group.not_stored(driven.changes[-1], driven.now))
+    again = driven.join(instance_id="i")
+    assert again not in driven.replies
+    driven.take(driven.group.stored(driven.changes[-1]))
+
+    assert driven.replies[refused] == Refused(Refusal.COORDINATOR_NOT_AVAILABLE)
+    assert driven.joined(again).member_id in driven.changes[-1].members
+    assert driven.group.state is State.STABLE
+
+
 def test_a_static_member_that_waits_is_replaced() -> None:
     """The waiting join of a static member is refused when its next process joins."""
     driven = Driven()
