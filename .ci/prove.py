@@ -231,6 +231,13 @@ def kafka_wire_fuzz(share: float) -> Outcome:
     return continued(_earlier("kafka-wire-fuzz") or None, "inputs", _count(5_000_000, share), run)
 
 
+def kafka_suites(share: float) -> Outcome:
+    """Run the integration tests of kafka-python against a broker; only tests with a reason may fail."""
+    del share
+    code, report = run_program("tests/kafka_clients/client_suites.py")
+    return code == 0, report
+
+
 def kafka_clients(share: float) -> Outcome:
     """Run clients of Kafka's protocol, Kafka's own tools and programs that use the protocol against three brokers."""
     code, report = run_program("tests/kafka_clients/kafka_clients.py", "--count", str(_count(100, share)))
@@ -414,6 +421,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "kafka-failures": kafka_failures,
     "kafka-move": kafka_move,
     "kafka-fuzz": kafka_fuzz,
+    "kafka-suites": kafka_suites,
     "kafka-wire-fuzz": kafka_wire_fuzz,
     "operator-edits": operator_edits,
     "operator-topics": operator_topics,

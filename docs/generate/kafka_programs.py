@@ -8,7 +8,7 @@ from pathlib import Path
 from page_text import code, table
 
 PROOFS = Path(__file__).resolve().parents[1] / "proof"
-TEXT = """<!-- Generated from the records kafka-clients and kafka-failures in docs/proof by docs/generate/pages.py. -->
+TEXT = """<!-- Generated from the records kafka-clients, kafka-failures and kafka-suites in docs/proof. -->
 
 # Kafka's clients that were tried
 
@@ -26,6 +26,15 @@ FAILURES_TEXT = """
 partitions with three replicas. At the same time, brokers are restarted gracefully one after another, or the leader of
 a partition is killed with SIGKILL. An acknowledged record that is not stored at its offset counts as lost; a
 record that is stored more than once counts as repeated.
+
+"""
+SUITES_TEXT = """
+## Integration tests of clients
+
+`make prove PROVE=kafka-suites` runs the integration tests of {suite} {version}, from its source distribution, against a
+broker: {passed} tests pass, and {skipped} are skipped. The other tests fail for the reasons in the table. A further
+failure fails the proof, and so does a test in the table that passes, so the table can only become shorter. The source
+distribution of aiokafka contains no tests.
 
 """
 COLUMNS = {
@@ -62,4 +71,21 @@ def pages() -> dict[str, str]:
     failures = json.loads((PROOFS / "kafka-failures.json").read_text(encoding="utf-8"))["counts"]
     runs = [[str(each[name]) for name in COLUMNS] for each in failures["runs"]]
     restarts = FAILURES_TEXT.format(rate=failures["records_per_second"])
-    return {"kafka-programs.md": text + clients + restarts + table(list(COLUMNS.values()), runs)}
+    return {
+        "kafka-programs.md": text + clients + restarts + table(list(COLUMNS.values()), runs) + _suites(),
+    }
+
+
+def _suites() -> str:
+    """Return the section on the integration tests of clients."""
+    counts = json.loads((PROOFS / "kafka-suites.json").read_text(encoding="utf-8"))["counts"]
+    rows = [
+        [code(name), each["reason"], code(each["message"])] for name, each in sorted(counts["failed"].items())
+    ]
+    skipped = [[code(name), text] for name, text in sorted(counts["skipped"].items())]
+    return (
+        SUITES_TEXT.format(**{**counts, "skipped": len(skipped)})
+        + table(["failed test", "reason", "message"], rows)
+        + "\n"
+        + table(["skipped test", "reason"], skipped)
+    )
