@@ -29,6 +29,7 @@ from client_programs import go_clients, kcat_clients, node_clients, python_clien
 from client_steps import Client, ClientFailed, ClientMissing, Target
 from data_programs import data_clients
 from java_clients import java_clients
+from screen_clients import screen_clients
 
 from chaos_cluster import ChaosCluster, call, chaos_cluster, http_client
 
@@ -45,6 +46,7 @@ def clients() -> list[Client]:
         *kcat_clients(),
         *java_clients(),
         *data_clients(),
+        *screen_clients(),
     ]
 
 
