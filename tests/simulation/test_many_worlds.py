@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.search import GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite, first_found
+from simulator.search import CLASSIC, GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite, first_found
 from test_virtual_time import run_worlds
 
 pytestmark = pytest.mark.scenario
@@ -16,6 +16,7 @@ SETS = (
     (PARTITIONS, range(200, 10_000)),
     (QUORUMS, range(200, 10_000)),
     (GROUPS, range(200, 3_000)),
+    (CLASSIC, range(200, 3_000)),
     (TRANSACTIONS, range(200, 4_000)),
 )
 FRESH_FROM = 100_000

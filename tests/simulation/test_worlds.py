@@ -9,11 +9,12 @@ from collections import Counter
 
 import pytest
 
+from classic.plan import FAULTS as CLASSIC_FAULTS
 from groups.plan import Fault as GroupFault
 from partitions.plan import STORMS, Drill, Fault
 from partitions.quorum_drills import QuorumDrill
 from partitions.quorum_worlds import LEFT_OUT
-from simulator.search import GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
+from simulator.search import CLASSIC, GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
 from transactional.plan import Fault as TransactionFault
 
 WORLDS = 200
@@ -32,6 +33,7 @@ MUST_HAPPEN = {
         "clock jumps",
     ),
     GROUPS: tuple(f"fault {fault.value}" for fault in GroupFault),
+    CLASSIC: tuple(f"fault {fault.value}" for fault in CLASSIC_FAULTS),
     TRANSACTIONS: tuple(f"fault {fault.value}" for fault in TransactionFault),
 }
 MUST_HAPPEN_OFTEN = {
@@ -40,6 +42,10 @@ MUST_HAPPEN_OFTEN = {
     ),
     QUORUMS: ("leaders", "truncations", "cells lost", "acknowledged", "read"),
     GROUPS: ("take-overs", "changes", "expired", "given up", "committed", "static returns"),
+    CLASSIC: (
+        "take-overs", "changes", "heartbeats", "committed", "refused REBALANCE_IN_PROGRESS",
+        "refused UNKNOWN_MEMBER_ID", "refused FENCED_INSTANCE_ID",
+    ),
     TRANSACTIONS: ("leaders", "commits client", "aborts client", "aborts fenced", "aborts timeout", "read"),
 }  # fmt: skip
 OFTEN = 20
@@ -76,6 +82,7 @@ def test_a_seed_is_a_run(play: Suite) -> None:
         (PARTITIONS, ("leads:", "controller writes:")),
         (QUORUMS, ("leads:", "controller writes:", "leader writes:")),
         (GROUPS, ("claims:", "assigned:")),
+        (CLASSIC, ("claims:", "assigned:")),
         (TRANSACTIONS, ("leads:", "fault:")),
     ],
     ids=str,

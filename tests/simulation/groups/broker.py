@@ -32,9 +32,10 @@ class Broker(Frame):
 
     world: World
 
-    def __init__(self, world: World, number: int) -> None:
-        """Create a broker that is not running."""
+    def __init__(self, world: World, number: int, coordinator: type[Coordinator] = Coordinator) -> None:
+        """Create a broker that is not running; `coordinator` is the class of the groups that it coordinates."""
         super().__init__(world, number)
+        self._coordinator = coordinator
         self.groups: dict[str, Coordinator] = {}
         self.topics: dict[str, TopicShape] = {}
         """Topics by name, replaced instead of modified, so that a turn can keep the version it began with."""
@@ -138,7 +139,7 @@ class Broker(Frame):
         if claimant != self.number:
             self._forward(request, claimant)
         elif not self.stopping:
-            coordinator = Coordinator(self, request.group)
+            coordinator = self._coordinator(self, request.group)
             self.groups[request.group] = coordinator
             coordinator.take(request)
             coordinator.claim(item)

@@ -1,8 +1,9 @@
 """The search for violations, for `make sim`, and the measurement of how soon each dropped rule is found.
 
 `python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time has elapsed; `--seed 17 --trace` shows
-one world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--transactions`
-simulates transactions, and `--brokers` simulates whole brokers on virtual time. The exit code is 1 if an invariant was
+one world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--classic`
+simulates groups of Kafka's classic protocol, `--transactions` simulates transactions, and `--brokers` simulates whole
+brokers on virtual time. The exit code is 1 if an invariant was
 violated; the output then contains the command that repeats the run.
 """
 
@@ -20,6 +21,8 @@ from itertools import islice, pairwise, repeat
 from pathlib import Path
 from statistics import median
 
+import classic.switches
+import classic.world
 import groups.switches
 import groups.world
 import partitions.quorum_switches
@@ -72,6 +75,7 @@ class Suite:
 PARTITIONS = Suite("partitions", partitions.world.run, partitions.switches.SWITCHES)
 QUORUMS = Suite("quorums", partitions.quorum_worlds.run, partitions.quorum_switches.SWITCHES, "--quorums ")
 GROUPS = Suite("groups", groups.world.run, groups.switches.SWITCHES, "--groups ")
+CLASSIC = Suite("classic", classic.world.run, classic.switches.SWITCHES, "--classic ")
 TRANSACTIONS = Suite(
     "transactions", transactional.world.run, transactional.switches.SWITCHES, "--transactions "
 )
@@ -82,7 +86,7 @@ BROKERS = Suite(
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
-SUITES = {suite.name: suite for suite in (PARTITIONS, QUORUMS, GROUPS, TRANSACTIONS, BROKERS)}
+SUITES = {suite.name: suite for suite in (PARTITIONS, QUORUMS, GROUPS, CLASSIC, TRANSACTIONS, BROKERS)}
 
 
 def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
@@ -165,6 +169,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--trace", action="store_true", help="run one seed and print every step")
     parser.add_argument("--groups", action="store_true", help="worlds of consumer groups")
+    parser.add_argument("--classic", action="store_true", help="worlds of groups of Kafka's classic protocol")
     parser.add_argument("--transactions", action="store_true", help="worlds of transactions")
     parser.add_argument("--quorums", action="store_true", help="worlds of partitions with a write quorum")
     parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
@@ -180,6 +185,7 @@ def main(arguments: list[str]) -> int:
     suites = (
         (chosen.brokers, BROKERS),
         (chosen.groups, GROUPS),
+        (chosen.classic, CLASSIC),
         (chosen.quorums, QUORUMS),
         (chosen.transactions, TRANSACTIONS),
     )
