@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -48,6 +48,14 @@ from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.group_requests import OffsetCommit
 from fairlead_api.bodies.requests import Isolation
+
+
+class _Moved(Exception):
+    """All topics of a group have moved to another cluster."""
+
+    def __init__(self, addresses: tuple[str, ...]) -> None:
+        super().__init__(addresses)
+        self.addresses = addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +109,9 @@ class Consumer:
       answer.
     - prefetch_bytes: maximum number of bytes that are fetched and not yet read.
     - offset_policy: reaction to a position outside the log: `"error"`, `"earliest"`, `"latest"` or a duration.
+    - follow_moves: whether the consumer continues in the other cluster after a topic was handed over to that cluster,
+      with the same token and TLS files; a member of a group continues there, in the group with the same name, when all
+      of its topics have moved. The default is the environment variable `FAIRLEAD_FOLLOW_MOVES`.
     - isolation: `"read_committed"` reads only records of committed transactions and records without transactions, up to
       the first record of an open transaction; the default, `"read_uncommitted"`, reads all records.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
@@ -147,6 +158,7 @@ class Consumer:
         prefetch_bytes: int = 64 * MIB,
         offset_policy: OffsetPolicy | Duration = "error",
         isolation: Isolation = "read_uncommitted",
+        follow_moves: bool | None = None,
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
@@ -160,9 +172,9 @@ class Consumer:
         one_address: bool | None = None,
     ) -> None:
         self._connection = connection_of(
-            bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, one_address=one_address,
-            token=token, token_provider=token_provider, allow_insecure_token=allow_insecure_token, ca_file=ca_file,
-            token_file=token_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
+            bootstrap, connect=connect_timeout, request=request_timeout, token_file=token_file, follow=follow_moves,
+            retry=retry_timeout, one_address=one_address, token=token, ca_file=ca_file, client_key_file=client_key_file,
+            token_provider=token_provider, allow_insecure_token=allow_insecure_token, client_cert_file=client_cert_file,
         )  # fmt: skip
         self._settings = ConsumerSettings(
             fetch_wait_seconds_max=seconds_of(fetch_wait_max, "fetch_wait_max"), fetch_bytes_min=fetch_bytes_min,
@@ -179,7 +191,6 @@ class Consumer:
         self._partitions = AssignedPartitions(self._prefetch, self._reader)
         self._running: _Running | None = None
         self._closing, self._is_taking = False, False
-        """`_closing`: partitions are released, but no batch is handed out. `_is_taking`: a call waits for a batch."""
         self._session: GroupSession | None = None
         self._commit_before: CommitBefore | None = None
 
@@ -193,7 +204,7 @@ class Consumer:
             raise second_start()
         self._prefetch.restart(keeps_cursors=self._group is None)
         transport = await Transport(self._connection, "consumer").__aenter__()
-        metadata = MetadataCache(transport)
+        metadata = MetadataCache(transport, by_topic=self._group is None)
         metadata.want({place.topic for place in self._partitions.names})
         lookup = OffsetLookup(transport, metadata, self._settings.isolation)
         arrival = asyncio.Event()
@@ -204,7 +215,7 @@ class Consumer:
             self._settings,
             lookup,
             on_arrival=arrival.set,
-            on_picture=lambda: self._partitions.grow(metadata.picture),
+            on_picture=self._picture_taken,
             waits_for_topics=self._group is not None,
         )
         fetching = asyncio.get_running_loop().create_task(fetcher.run(), name="fairlead consumer")
@@ -233,9 +244,17 @@ class Consumer:
         # Every start uses a new id, so that no other consumer is mistaken for this member.
         member_id = clock.new_id()
         session = GroupSession(group, member_id, running.transport, reading, on_change=running.arrival.set)
+        if self._connection.follow_moves:
+            running.metadata.want(group.topics)
         session.start()
         self._session = session
         self._commit_before = CommitBefore(session, reading) if session.commits_before else None
+
+    def _picture_taken(self) -> None:
+        running = self._running
+        if running is not None:
+            self._partitions.grow(running.metadata.picture)
+            running.arrival.set()
 
     def _look_again(self) -> None:
         """Wake the fetcher and the call that waits for a batch."""
@@ -280,6 +299,7 @@ class Consumer:
             return
         if self._session is not None:
             self._session.check_closable()
+        # From now on, partitions are released, but no batch is handed out.
         self._closing = True
         running.arrival.set()
         try:
@@ -534,17 +554,28 @@ class Consumer:
             raise _taken_twice()
         self._is_taking = True
         try:
-            if self._session is not None:
+            while self._session is not None:
                 self._check_reading()
-                return await self._next_of_group(self._session, until)
+                try:
+                    return await self._next_of_group(self._session, until)
+                except _Moved as moved:
+                    await self._move_home(moved.addresses)
             return await self._next_fetched(until)
         finally:
             self._is_taking = False
+
+    async def _move_home(self, addresses: tuple[str, ...]) -> None:
+        """Leave the group, and join the group with the same name in the cluster to which its topics have moved."""
+        await self._close(processed=True)
+        self._connection = replace(self._connection, bootstrap=addresses)
+        await self.start()
 
     async def _next_fetched(self, until: EndOffsets | None) -> ConsumerBatch | None:
         while True:
             running = self._check_reading()
             running.arrival.clear()
+            if self._group is not None and running.metadata.home is not None:
+                raise _Moved(running.metadata.home)
             batch = self._reader.next(until)
             if batch is not None:
                 return batch

@@ -177,7 +177,8 @@ class Producer:
       producer.
     - transaction_timeout: time after which the cluster aborts an open transaction.
     - follow_moves: whether the producer sends records of a topic that was handed over to another cluster to that
-      cluster, with the same token and TLS files; not for transactions.
+      cluster, with the same token and TLS files; a producer with transactions continues there when all of its topics
+      have moved. The default is the environment variable `FAIRLEAD_FOLLOW_MOVES`.
     - request_timeout, connect_timeout, retry_timeout: timeouts of one attempt, of a new connection, and of a call with
       its retries.
     - token, token_file, token_provider: API token or signed token of the caller as text, as a file, or as a function
@@ -215,7 +216,7 @@ class Producer:
         name: str | None = None,
         transactional: str | bool = False,
         transaction_timeout: Duration = "1m",
-        follow_moves: bool = False,
+        follow_moves: bool | None = None,
         request_timeout: Duration = "30s",
         connect_timeout: Duration = "5s",
         retry_timeout: Duration = "30s",
@@ -232,7 +233,7 @@ class Producer:
             bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
             token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,
             ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
-            one_address=one_address,
+            one_address=one_address, follow=follow_moves,
         )  # fmt: skip
         self._settings = ProducerSettings(
             acks=acks_of(acks), linger_seconds=seconds_of_ms(linger_ms, "linger_ms"),
@@ -243,7 +244,6 @@ class Producer:
             delivery_timeout_seconds=seconds_of(delivery_timeout, "delivery_timeout"),
             idempotence=idempotence_of(idempotence, acks_of(acks)), transactional=transactional,
             transaction_timeout_seconds=seconds_of(transaction_timeout, "transaction_timeout"),
-            follow_moves=follow_moves,
         )  # fmt: skip
         self._accumulator = Accumulator(self._settings)
         self._tracing = ProducerTracing.at_hand()
@@ -266,8 +266,8 @@ class Producer:
         if self._open:
             raise second_start()
         self._transport = await Transport(self._connection, "producer").__aenter__()
-        self._metadata = MetadataCache(self._transport)
         transactional = self._settings.transactional
+        self._metadata = MetadataCache(self._transport, by_topic=transactional is False)
         if transactional is not False:
             self._transactions = ProducerTransactions(
                 self._transport,
@@ -453,6 +453,7 @@ class Producer:
         if self._halted is not None:
             raise self._halted.with_traceback(None)
         await self._resolve_transaction()
+        await self._follow_home(self._transactions)
         transaction = await self._transactions.begin()
         if self._transaction is not None:
             raise RuntimeError("the producer has an open transaction")
@@ -461,6 +462,26 @@ class Producer:
             queue.sequences.begin(transaction.identity)
         self._transaction = transaction
         return transaction
+
+    async def _follow_home(self, transactions: ProducerTransactions) -> None:
+        """Continue in another cluster after all topics of this producer have moved there.
+
+        During a hand-over, the call waits until a cluster accepts records, at most `delivery_timeout`.
+        """
+        if not self._connection.follow_moves:
+            return
+        deadline = clock.monotonic() + self._settings.delivery_timeout_seconds
+        attempts = 0
+        while self._metadata.is_moving and clock.monotonic() < deadline:
+            await self._metadata.refresh()
+            if self._metadata.is_moving:
+                attempts += 1
+                await asyncio.sleep(self._connection.backoff.seconds(attempts, clock.chance()))  # noqa: TID251 - a retry
+        home = self._metadata.home
+        if home is not None:
+            self._metadata.move_home(home)
+            self._routes.clear()
+            transactions.moved()
 
     async def _resolve_transaction(self) -> None:
         """Determine the outcome of a transaction whose commit or abort was cancelled or got no definite answer.

@@ -27,6 +27,7 @@ from fairlead_api.identifiers import Acks
 DEFAULT_BOOTSTRAP: Final = "http://127.0.0.1:9520"
 
 ONE_ADDRESS_VARIABLE: Final = "FAIRLEAD_ONE_ADDRESS"
+FOLLOW_MOVES_VARIABLE: Final = "FAIRLEAD_FOLLOW_MOVES"
 _TRUTHS: Final = {"": False, "false": False, "0": False, "true": True, "1": True}
 
 KIB: Final = 1024
@@ -209,6 +210,8 @@ class ConnectionSettings:
     one_address: bool = False
     """Whether every call goes to a bootstrap address, whose broker forwards calls to leaders and coordinators. The
     setting is for clients that cannot reach the addresses of the other brokers."""
+    follow_moves: bool = False
+    """Whether a producer or consumer continues in the other cluster after a topic was handed over to that cluster."""
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -242,8 +245,9 @@ def connection_of(
     client_cert_file: FilePath | None = None,
     client_key_file: FilePath | None = None,
     one_address: bool | None = None,
+    follow: bool | None = False,
 ) -> ConnectionSettings:
-    """Return the connection settings from the arguments that all three clients accept."""
+    """Return the connection settings from the arguments of a client; an admin client never follows moves."""
     return ConnectionSettings(
         bootstrap=bootstrap_of(bootstrap),
         connect_timeout_seconds=seconds_of(connect, "connect_timeout"),
@@ -256,13 +260,9 @@ def connection_of(
             token_provider,
             allow_insecure=truth_of(allow_insecure_token, "allow_insecure_token", ALLOW_INSECURE_VARIABLE),
         ),
-        one_address=one_address_of(one_address),
+        one_address=truth_of(one_address, "one_address", ONE_ADDRESS_VARIABLE),
+        follow_moves=truth_of(follow, "follow_moves", FOLLOW_MOVES_VARIABLE),
     )
-
-
-def one_address_of(value: bool | None) -> bool:
-    """Return whether every call goes to a bootstrap address; with None, `FAIRLEAD_ONE_ADDRESS` decides."""
-    return truth_of(value, "one_address", ONE_ADDRESS_VARIABLE)
 
 
 def truth_of(value: bool | None, name: str, variable: str) -> bool:
@@ -329,8 +329,6 @@ class ProducerSettings:
     producers with the same name."""
     transaction_timeout_seconds: float = 60.0
     """Time after which the cluster aborts an open transaction."""
-    follow_moves: bool = False
-    """Whether records of a topic that was handed over to another cluster are sent to that cluster."""
 
     def __post_init__(self) -> None:
         """Check each value and the consistency of the values."""
@@ -346,12 +344,6 @@ class ProducerSettings:
         if self.retries_max is not None:
             check_whole(self.retries_max, "retries_max", least=0)
         check_text(self.name, "name")
-        _require(
-            self.transactional is False or not self.follow_moves,
-            "follow_moves",
-            self.follow_moves,
-            "False for transactions, whose coordinator is in the first cluster",
-        )
         if self.transactional is not False:
             self._check_transactional()
         _require(

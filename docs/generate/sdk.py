@@ -194,7 +194,7 @@ def _retries() -> str:
         longest_pauses=" | ".join(f"{backoff.seconds(failures, 1.0):g} s" for failures in range(1, 6)),
     )
     for title, client, settings in (
-        ("Connections, of all clients", fairlead.Producer, ConnectionSettings),
+        ("Connections", fairlead.Producer, ConnectionSettings),
         ("Producer", fairlead.Producer, ProducerSettings),
         ("Consumer", fairlead.Consumer, ConsumerSettings),
     ):

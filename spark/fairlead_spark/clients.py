@@ -19,7 +19,7 @@ from fairlead_api.bodies.requests import Isolation
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
 
 T = TypeVar("T")
-_Key: TypeAlias = "tuple[int, str, float, bool | None, CredentialOptions, Isolation]"
+_Key: TypeAlias = "tuple[int, str, float, bool | None, CredentialOptions, Isolation, bool]"
 
 _LOCK: Final = threading.Lock()
 # A fork keeps the entries of its parent process, since closing them would disturb the parent's connections.
@@ -37,12 +37,15 @@ class Connection:
         one_address: bool | None,
         credentials: CredentialOptions,
         isolation: Isolation,
+        *,
+        follow_moves: bool,
     ) -> None:
         self._thread = LoopThread("fairlead spark")
         self.reads = ReadConnection(
             bootstrap,
             retry_timeout=f"{retry_timeout_seconds}s",
             one_address=one_address,
+            follow_moves=follow_moves,
             isolation=isolation,
             **credentials.arguments(),
         )
@@ -60,13 +63,20 @@ def connection(
     one_address: bool | None = None,
     credentials: CredentialOptions = NO_CREDENTIALS,
     isolation: Isolation = "read_uncommitted",
+    *,
+    follow_moves: bool = False,
 ) -> Connection:
     """Return this process's connection to a cluster, with these credentials and this isolation level."""
-    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials, isolation)
+    key = (os.getpid(), bootstrap, retry_timeout_seconds, one_address, credentials, isolation, follow_moves)
     with _LOCK:
         if key not in _CONNECTIONS:
             _CONNECTIONS[key] = Connection(
-                bootstrap, retry_timeout_seconds, one_address, credentials, isolation
+                bootstrap,
+                retry_timeout_seconds,
+                one_address,
+                credentials,
+                isolation,
+                follow_moves=follow_moves,
             )
         return _CONNECTIONS[key]
 

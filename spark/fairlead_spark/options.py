@@ -16,9 +16,10 @@ from typing import Final, TypeVar, get_args
 from fairlead.errors import SettingError
 from fairlead.settings import (
     DEFAULT_BOOTSTRAP,
+    FOLLOW_MOVES_VARIABLE,
     ONE_ADDRESS_VARIABLE,
     bootstrap_of,
-    one_address_of,
+    truth_of,
 )
 from fairlead_api.bodies.requests import Isolation
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
@@ -73,6 +74,15 @@ ONE_ADDRESS: Final = Option(
     "executors that cannot reach the other brokers",
 )
 """Option `oneAddress` (clients that reach only bootstrap addresses), for reads and writes."""
+
+FOLLOW_MOVES: Final = Option(
+    "followMoves",
+    "`true`, `false`",
+    f"the environment variable `{FOLLOW_MOVES_VARIABLE}` on the driver, else `false`",
+    "whether the query continues in the other cluster after a topic was handed over to that cluster, with the same "
+    "credentials; the first cluster must still answer calls for metadata",
+)
+"""Option `followMoves` (topics that are handed over to another cluster), for reads and writes."""
 
 _OWN_FILES: Final = "; driver and executors each read their own file"
 CREDENTIAL_OPTIONS: Final = (
@@ -256,6 +266,7 @@ READ_OPTIONS: Final = (
         "time for which a call is retried while no broker answers, before the query fails",
     ),
     ONE_ADDRESS,
+    FOLLOW_MOVES,
     *CREDENTIAL_OPTIONS,
 )
 
@@ -288,6 +299,7 @@ class ReadOptions:
     group: str | None = None
     retry_timeout_seconds: float = 60.0
     one_address: bool = False
+    follow_moves: bool = False
     isolation: Isolation = "read_uncommitted"
     credentials: CredentialOptions = NO_CREDENTIALS
 
@@ -326,7 +338,8 @@ class ReadOptions:
             pushdown=take_bool(options, "pushdown", default=False),
             group=options.get("groupId"),
             retry_timeout_seconds=take_seconds(options, "retryTimeout", default=60.0),
-            one_address=take_one_address(options),
+            one_address=take_truth(options, ONE_ADDRESS, ONE_ADDRESS_VARIABLE),
+            follow_moves=take_truth(options, FOLLOW_MOVES, FOLLOW_MOVES_VARIABLE),
             isolation=_take_isolation(options),
             credentials=take_credentials(options),
         )
@@ -387,13 +400,13 @@ def _take_isolation(options: Mapping[str, str]) -> Isolation:
     raise OptionError("isolation", given, " or ".join(ISOLATIONS))
 
 
-def take_one_address(options: Mapping[str, str]) -> bool:
-    """Return whether every call goes to a bootstrap address; the default comes from the driver's environment."""
+def take_truth(options: Mapping[str, str], option: Option, variable: str) -> bool:
+    """Return a boolean option of the connection, whose default is a variable of the driver's environment."""
     try:
-        default = one_address_of(None)
+        default = truth_of(None, option.name, variable)
     except SettingError as error:
-        raise OptionError(ONE_ADDRESS_VARIABLE, error.value, error.allowed) from None
-    return take_bool(options, ONE_ADDRESS.name, default=default)
+        raise OptionError(variable, error.value, error.allowed) from None
+    return take_bool(options, option.name, default=default)
 
 
 def take_credentials(options: Mapping[str, str]) -> CredentialOptions:

@@ -87,3 +87,16 @@ async def promoted(target: Cluster, name: str, link_name: str = "east") -> bool:
     """Return whether a mirror was promoted."""
     found = await topic_of(target, name, link_name)
     return found is None or found.state == "promoted"
+
+
+async def handed_over(target: Cluster, name: str, link_name: str = "east") -> None:
+    """Hand a topic over to the target of a link when it is mirrored, and wait until its mirror is promoted."""
+
+    async def is_mirrored() -> bool:
+        found = await topic_of(target, name, link_name)
+        return found is not None and found.state == "mirroring" and found.lag_records is not None
+
+    await until(is_mirrored, "the topic is not mirrored")
+    async with Admin(url(target)) as admin:
+        await admin.promote_link(link_name, [name])
+    await until(lambda: promoted(target, name, link_name), "the mirror is not promoted")

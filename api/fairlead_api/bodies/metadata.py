@@ -118,12 +118,25 @@ class PartitionDescription(PartitionMetadata, frozen=True, kw_only=True):
     standings: list[ReplicaStanding] = []
 
 
+class TopicHandOver(Answer, frozen=True, kw_only=True):
+    """Cluster that accepts the topic's records, with base URLs of its brokers."""
+
+    cluster_id: str
+    bootstrap: list[str]
+
+
 class TopicMetadata(Answer, frozen=True, kw_only=True):
-    """Topic with all its partitions, in order of their index."""
+    """Topic with all its partitions, in order of their index.
+
+    `is_mirror` is set for a topic that a link writes, and `handed_over` for a topic whose records another cluster
+    accepts.
+    """
 
     name: str
     topic_id: str
     partitions: list[PartitionMetadata]
+    is_mirror: bool = False
+    handed_over: TopicHandOver | None = None
 
 
 class Metadata(Answer, frozen=True, kw_only=True):
@@ -159,13 +172,6 @@ class TopicEra(Answer, frozen=True, kw_only=True):
 
     epoch: int
     cluster_id: str
-
-
-class TopicHandOver(Answer, frozen=True, kw_only=True):
-    """Cluster that accepts the topic's records, with base URLs of its brokers."""
-
-    cluster_id: str
-    bootstrap: list[str]
 
 
 class TopicDescription(Answer, frozen=True, kw_only=True):

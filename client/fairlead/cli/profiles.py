@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fairlead.credentials import TOKEN_COMMAND_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLES
-from fairlead.settings import ONE_ADDRESS_VARIABLE
+from fairlead.settings import FOLLOW_MOVES_VARIABLE, ONE_ADDRESS_VARIABLE
 from fairlead.tls_files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE
 
 BOOTSTRAP_VARIABLE = "FAIRLEAD_BOOTSTRAP"
@@ -48,13 +48,18 @@ class Profile:
     client_cert_file: str | None = None
     client_key_file: str | None = None
     one_address: bool = False
+    follow_moves: bool = False
 
     @classmethod
     def of(cls, document: Mapping[str, object]) -> Profile:
         """Return the profile in a table of the file. Raises `KeyError` without addresses."""
         texts = {name: str(document[name]) for name in TOKEN_FIELDS | FILE_VARIABLES if name in document}
-        one_address = document.get("one_address") is True
-        return cls(bootstrap=str(document["bootstrap"]), **texts, one_address=one_address)
+        return cls(
+            bootstrap=str(document["bootstrap"]),
+            **texts,
+            one_address=document.get("one_address") is True,
+            follow_moves=document.get("follow_moves") is True,
+        )
 
     def values(self) -> dict[str, str | bool]:
         """Return the fields that are set, in declaration order."""
@@ -159,6 +164,8 @@ def apply_profile(*, with_token: bool = True) -> None:
             os.environ[variable] = value
     if profile.one_address:
         os.environ.setdefault(ONE_ADDRESS_VARIABLE, "true")
+    if profile.follow_moves:
+        os.environ.setdefault(FOLLOW_MOVES_VARIABLE, "true")
 
 
 def _quoted(text: str | bool) -> str:

@@ -25,6 +25,9 @@ from fairlead_api.problems import JSON, ProblemError
 QUERY_BYTES_MAX: Final = 6 * KIB
 """Maximum bytes of topic names in a URL. If the names are longer, all topics are requested, because brokers and proxies
 accept request heads of 8 to 32 KiB only."""
+FOLLOW_SECONDS: Final = 5.0
+"""Age at which a client that follows moved topics refreshes its metadata. A reader of a topic that was handed over gets
+no error that would tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,14 @@ class Picture:
 class MetadataCache:
     """Cache of the newest metadata, and the topics that the next metadata request should include."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, by_topic: bool = True) -> None:
+        """`by_topic`: whether the metadata shows each moved topic in its new cluster.
+
+        Members of groups and producers with transactions depend on a coordinator, so they move with all of their topics
+        (`move_home`).
+        """
         self._transport = transport
+        self._by_topic = by_topic
         self._wanted: set[str] = set()
         self._lock = asyncio.Lock()
         self._refreshes = 0
@@ -102,18 +111,43 @@ class MetadataCache:
         self._wanted.update(names)
 
     def follow(self, topic: str, addresses: Iterable[str]) -> bool:
-        """Look a topic up in another cluster from the next refresh on; return whether this client may do so."""
-        return self._moved.follow(topic, addresses)
+        """Follow a topic to another cluster as soon as its records are accepted there.
+
+        Returns whether this client may do so.
+        """
+        return self._transport.settings.follow_moves and self._moved.announce(topic, addresses)
 
     def go_back(self, topic: str) -> bool:
         """Look a topic up in the client's own cluster from the next refresh on; return whether it was followed."""
         return self._moved.go_back(topic)
 
     @property
+    def home(self) -> tuple[str, ...] | None:
+        """Addresses of the other cluster to which all topics of this client have moved; None in all other cases."""
+        return self._moved.home_of(self._own.topics)
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a topic of this client is handed over to a cluster that this client does not call yet."""
+        return self._moved.is_announced or any(
+            topic.handed_over is not None and name not in self._moved.names
+            for name, topic in self._own.topics.items()
+        )
+
+    def move_home(self, addresses: tuple[str, ...]) -> None:
+        """Use another cluster from now on, in place of the client's own cluster."""
+        self._transport.move_to(addresses)
+        self._moved = MovedTopics(self._transport)
+        self._own = self.picture = Picture()
+
+    @property
     def is_old(self) -> bool:
         """Whether the metadata is old enough for a refresh even without an error."""
-        age = clock.monotonic() - self.picture.taken_at
-        return bool(self._wanted) and age > self._transport.settings.metadata_age_seconds_max
+        settings = self._transport.settings
+        age_max = settings.metadata_age_seconds_max
+        if settings.follow_moves:
+            age_max = min(age_max, FOLLOW_SECONDS)
+        return bool(self._wanted) and clock.monotonic() - self.picture.taken_at > age_max
 
     async def refresh(self) -> None:
         """Refresh the metadata. Concurrent callers share the answer to one request."""
@@ -135,7 +169,7 @@ class MetadataCache:
 
     async def _fetch(self, names: frozenset[str]) -> None:
         """Fetch the metadata of these topics, leaving out topics that do not exist."""
-        existing = names - self._moved.names
+        existing = names - self._moved.names if self._by_topic else names
         if names and not existing:
             self._own = replace(self._own, asked=names, taken_at=clock.monotonic())
             return
@@ -153,10 +187,11 @@ class MetadataCache:
                 return
 
     async def _add_moved(self) -> None:
-        if not self._moved.names:
+        if self._transport.settings.follow_moves:
+            await self._moved.refresh(self._own.topics)
+        if not self._moved.names or not self._by_topic:
             self.picture = self._own
             return
-        await self._moved.refresh()
         found = self._moved.found
         topics = {**self._own.topics, **found.topics}
         # A topic of a cluster that does not answer may exist, so it must not seem to be missing.

@@ -1,7 +1,8 @@
-"""Topics that were handed over to another cluster, whose leaders a producer looks up there.
+"""Topics that were handed over to another cluster, and the cluster in which a client continues with each topic.
 
-The metadata cache calls this module, at the request of the producer. The module must not depend on what is sent to the
-leaders.
+A topic is followed once the other cluster accepts its records: until its mirror there is promoted, the mirror may lack
+records that the first cluster has. The metadata cache calls this module. The module must not depend on what is sent to
+the leaders.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fairlead.connection.transport import Call, Transport, decoded
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, TopicNotFoundError
 from fairlead_api.bodies.metadata import Metadata, TopicMetadata
+
+Addresses = tuple[str, ...]
+"""Addresses of the brokers of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Metadata of moved topics, and the addresses of the brokers of each topic's cluster."""
+    """Metadata of followed topics, and the addresses of the brokers of each topic's cluster."""
 
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     addresses: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
@@ -29,16 +33,23 @@ class MovedTopics:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._addresses: dict[str, tuple[str, ...]] = {}
+        self._at: dict[str, Addresses] = {}
+        self._announced: dict[str, Addresses] = {}
+        """Clusters to which topics are being handed over, and which may not accept the records yet."""
         self.found = Elsewhere()
 
     @property
     def names(self) -> frozenset[str]:
         """Names of the topics that are followed."""
-        return frozenset(self._addresses)
+        return frozenset(self._at)
 
-    def follow(self, topic: str, addresses: Iterable[str]) -> bool:
-        """Look a topic up at these addresses; return False if this client may not call them.
+    @property
+    def is_announced(self) -> bool:
+        """Whether a cluster to which a topic is being handed over has not been asked yet."""
+        return bool(self._announced)
+
+    def announce(self, topic: str, addresses: Iterable[str]) -> bool:
+        """Follow a topic to these addresses when its records are accepted there; return False if this is not allowed.
 
         A client whose cluster has TLS sends nothing to another cluster without TLS, and a client that reaches only its
         bootstrap addresses reaches no other cluster.
@@ -49,21 +60,32 @@ class MovedTopics:
         )
         if settings.one_address or not usable:
             return False
-        self._addresses[topic] = usable
+        if self._at.get(topic) != usable:
+            self._announced[topic] = usable
         return True
 
     def go_back(self, topic: str) -> bool:
         """Look a topic up in the client's own cluster again; return whether the topic was followed."""
-        return self._addresses.pop(topic, None) is not None
+        return self._at.pop(topic, None) is not None
 
-    async def refresh(self) -> None:
-        """Look up the leaders of all moved topics. Topics of a cluster that does not answer have no leader."""
-        by_cluster: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
-        for topic, addresses in self._addresses.items():
-            by_cluster[addresses].append(topic)
+    def home_of(self, topics: Iterable[str]) -> Addresses | None:
+        """Return the addresses of the other cluster to which all of these topics have moved; None without topics."""
+        found = {self._at.get(topic) for topic in topics}
+        return found.pop() if len(found) == 1 else None
+
+    async def refresh(self, own: Mapping[str, TopicMetadata]) -> None:
+        """Follow the topics that another cluster accepts now, and look up the leaders of all followed topics.
+
+        `own` contains topics as the client's own cluster describes them. Topics of a cluster that does not answer have
+        no leader.
+        """
+        for name, topic in own.items():
+            if topic.handed_over is not None and name not in self._at:
+                self.announce(name, topic.handed_over.bootstrap)
+        await self._follow(own)
         topics: dict[str, TopicMetadata] = {}
         brokers: dict[str, Mapping[int, str]] = {}
-        for addresses, names in by_cluster.items():
+        for addresses, names in _by_cluster(self._at).items():
             metadata = await self._ask(addresses, names)
             if metadata is None:
                 brokers.update({each: {} for each in names})
@@ -77,16 +99,43 @@ class MovedTopics:
             topics.update({each.name: each for each in metadata.topics if each.name in names})
             brokers.update(dict.fromkeys(names, known))
         self.found = Elsewhere(topics, brokers)
+        for name, topic in topics.items():
+            if topic.handed_over is not None:
+                self.announce(name, topic.handed_over.bootstrap)
+
+    async def _follow(self, own: Mapping[str, TopicMetadata]) -> None:
+        """Follow the announced topics that their new clusters accept; an announcement is checked once."""
+        known = {**own, **self.found.topics}
+        for addresses, names in _by_cluster(self._announced).items():
+            metadata = await self._ask(addresses, names)
+            for topic in () if metadata is None else metadata.topics:
+                is_same = topic.name not in known or known[topic.name].topic_id == topic.topic_id
+                if topic.name in names and is_same and not topic.is_mirror and topic.handed_over is None:
+                    self._at[topic.name] = addresses
+        self._announced.clear()
 
     async def _ask(self, addresses: Iterable[str], names: Iterable[str]) -> Metadata | None:
-        """Return the metadata from the first broker that answers."""
-        call = Call(
-            method="GET", path="/v1/metadata", subject="metadata", query={"topics": ",".join(sorted(names))}
-        )
+        """Return the metadata from the first broker that answers, leaving out topics that do not exist."""
+        wanted = set(names)
         for address in addresses:
-            try:
-                return decoded(await self._transport.send(call, address), Metadata, "metadata")
-            except FairleadError:
-                # The next refresh asks all addresses again.
-                continue
+            while wanted:
+                query = {"topics": ",".join(sorted(wanted))}
+                call = Call(method="GET", path="/v1/metadata", subject="metadata", query=query)
+                try:
+                    return decoded(await self._transport.send(call, address), Metadata, "metadata")
+                except TopicNotFoundError as error:
+                    missing = wanted & {error.data.get("topic")}
+                    if not missing:
+                        break
+                    wanted -= missing
+                except FairleadError:
+                    # The next refresh asks all addresses again.
+                    break
         return None
+
+
+def _by_cluster(topics: Mapping[str, Addresses]) -> Mapping[Addresses, list[str]]:
+    by_cluster: defaultdict[Addresses, list[str]] = defaultdict(list)
+    for topic, addresses in topics.items():
+        by_cluster[addresses].append(topic)
+    return by_cluster

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, ParamSpec, Self, TypeAlias, TypeVar
@@ -365,6 +365,12 @@ class Transport:
         addresses = self._addresses
         # The list of brokers may have changed while the broker answered.
         self._first = addresses.index(broker) if broker in addresses else 0
+
+    def move_to(self, addresses: tuple[str, ...]) -> None:
+        """Call these bootstrap addresses, of another cluster, from now on."""
+        self.settings = replace(self.settings, bootstrap=addresses)
+        self.known_brokers = ()
+        self._first = 0
 
     @property
     def _addresses(self) -> list[str]:

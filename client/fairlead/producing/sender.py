@@ -445,16 +445,15 @@ class Sender:
         return in_doubt or _leaves(outcome)
 
     def _is_followed(self, topic: str, outcome: FairleadError) -> bool:
-        """Return whether a refused batch is sent to another cluster, because its topic is being handed over.
+        """Return whether a refused batch waits for another cluster, because its topic is being handed over.
 
-        A mirror refuses records until it is promoted. The former cluster knows whether the hand-over was abandoned, so
-        the batch is sent there again.
+        A batch of a transaction fails, because only the first cluster can commit the transaction. If a followed topic
+        has become a mirror, the first cluster knows where its records are accepted.
         """
-        if not self._settings.follow_moves:
-            return False
         if isinstance(outcome, TopicMovedError):
             addresses = outcome.data.get("bootstrap")
-            return isinstance(addresses, list) and self._metadata.follow(topic, map(str, addresses))
+            follows = isinstance(addresses, list) and self._metadata.follow(topic, map(str, addresses))
+            return follows and self._settings.transactional is False
         return isinstance(outcome, TopicIsMirrorError) and self._metadata.go_back(topic)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:

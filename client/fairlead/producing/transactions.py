@@ -109,6 +109,10 @@ class ProducerTransactions:
         self._next: ProducerIdentity | None = None
         """Identity of the next transaction if the last answer named it; None if a begin request is needed."""
 
+    def moved(self) -> None:
+        """Send a begin request for the next transaction, because another cluster decides it."""
+        self._next = None
+
     async def begin(self) -> OpenTransaction:
         """Return the next transaction; send a begin request unless the last answer named the next identity."""
         if self._next is None:

@@ -38,6 +38,7 @@ class ReadConnection:
         client_cert_file: FilePath | None = None,
         client_key_file: FilePath | None = None,
         one_address: bool | None = None,
+        follow_moves: bool | None = None,
         isolation: Isolation = "read_uncommitted",
     ) -> None:
         """Create the connection; the arguments have the same meaning as for a `Consumer`. Raises `SettingError`."""
@@ -45,7 +46,7 @@ class ReadConnection:
             bootstrap, connect=connect_timeout, request=request_timeout, retry=retry_timeout, token=token,
             token_file=token_file, token_provider=token_provider, allow_insecure_token=allow_insecure_token,
             ca_file=ca_file, client_cert_file=client_cert_file, client_key_file=client_key_file,
-            one_address=one_address,
+            one_address=one_address, follow=follow_moves,
         )  # fmt: skip
         self.transport = Transport(settings)
         self.metadata = MetadataCache(self.transport)

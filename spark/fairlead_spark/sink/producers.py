@@ -78,6 +78,7 @@ def opened(options: WriteOptions) -> Producer:
         delivery_timeout=options.delivery_timeout,
         columnar_batch_bytes=options.batch_bytes,
         one_address=options.one_address,
+        follow_moves=options.follow_moves,
         **options.credentials.arguments(),
         retry_timeout=timedelta(seconds=min(delivery_seconds, METADATA_SECONDS_MAX)),
     ).start()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.errors import SettingError
-from fairlead.settings import acks_of, codec_of, seconds_of
+from fairlead.settings import FOLLOW_MOVES_VARIABLE, ONE_ADDRESS_VARIABLE, acks_of, codec_of, seconds_of
 from fairlead_api.identifiers import Acks, check_group_name, check_topic_name
 from fairlead_api.problems import ProblemError
 from fairlead_spark.credential_options import NO_CREDENTIALS, CredentialOptions
@@ -19,12 +19,13 @@ from fairlead_spark.option_values import MISSING, OptionError, take_bool, take_n
 from fairlead_spark.options import (
     BOOTSTRAP_VARIABLE,
     CREDENTIAL_OPTIONS,
+    FOLLOW_MOVES,
     ONE_ADDRESS,
     Option,
     known_options,
     take_bootstrap,
     take_credentials,
-    take_one_address,
+    take_truth,
 )
 
 WRITE_OPTIONS: Final = (
@@ -90,6 +91,7 @@ WRITE_OPTIONS: Final = (
         "batches",
     ),
     ONE_ADDRESS,
+    FOLLOW_MOVES,
     *CREDENTIAL_OPTIONS,
 )
 
@@ -116,6 +118,7 @@ class WriteOptions:
     batch_bytes: int
     """Payload bytes at which rows are split into batches."""
     one_address: bool = False
+    follow_moves: bool = False
     exactly_once: bool = False
     transaction_timeout: str = TRANSACTION_TIMEOUT
     """Time, with a unit, after which the cluster aborts the records of a task that are not committed."""
@@ -150,11 +153,17 @@ class WriteOptions:
         exactly_once = take_bool(options, "exactlyOnce", default=False)
         if exactly_once and not idempotent:
             raise OptionError("exactlyOnce", "true", f"false with acks={acks} or idempotent=false")
+        one_address = take_truth(options, ONE_ADDRESS, ONE_ADDRESS_VARIABLE)
+        follow_moves = take_truth(options, FOLLOW_MOVES, FOLLOW_MOVES_VARIABLE)
+        if exactly_once and follow_moves:
+            raise OptionError(
+                "followMoves", "true", "false with exactlyOnce, whose transactions stay in one cluster"
+            )
         transaction_timeout = options.get("transactionTimeout", TRANSACTION_TIMEOUT)
         batch_bytes = take_number(options, "batchBytes", least=BATCH_BYTES_MIN) or BATCH_BYTES
         return cls(
             take_bootstrap(options), topic, level.value, compression, idempotent, timeout, batch_bytes,
-            take_one_address(options), exactly_once, transaction_timeout,
+            one_address, follow_moves, exactly_once, transaction_timeout,
             _application(options, exactly_once=exactly_once), take_credentials(options),
         )  # fmt: skip
 

@@ -49,6 +49,7 @@ class ClusterView:
             options.one_address,
             options.credentials,
             options.isolation,
+            follow_moves=options.follow_moves,
         )
 
     def offsets(self, position: Position, option: str) -> StreamOffsets:

@@ -261,6 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.one_address,
             options.credentials,
             options.isolation,
+            follow_moves=options.follow_moves,
         )
         found = {(part.topic, part.partition): parting_of(link, part) for part in fallen(begin, end)}
         return {place: offset for place, offset in found.items() if offset is not None}
@@ -312,6 +313,7 @@ def read_task(
             options.one_address,
             options.credentials,
             options.isolation,
+            follow_moves=options.follow_moves,
         )
         read = RangeRead(link, partition.ranges, fail_on_data_loss=options.fail_on_data_loss)
         with brief_errors():

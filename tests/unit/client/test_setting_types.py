@@ -33,6 +33,7 @@ PRODUCER: list[tuple[dict[str, Any], str]] = [
     ({"name": 5}, "name"),
     ({"acks": None}, "acks"),
     ({"compression": 5}, "compression"),
+    ({"follow_moves": "yes"}, "follow_moves"),
 ]
 CONSUMER: list[tuple[dict[str, Any], str]] = [
     ({"fetch_bytes_min": "x"}, "fetch_bytes_min"),
@@ -41,6 +42,7 @@ CONSUMER: list[tuple[dict[str, Any], str]] = [
     ({"prefetch_bytes": "x"}, "prefetch_bytes"),
     ({"fetch_wait_max": 5}, "fetch_wait_max"),
     ({"offset_policy": 5}, "offset_policy"),
+    ({"follow_moves": "yes"}, "follow_moves"),
     ({"group": 5, "topics": "a"}, "group"),
     ({"group": "g", "topics": 5}, "topics"),
     ({"group": "g", "topics": ["a", 5]}, "topics"),

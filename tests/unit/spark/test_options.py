@@ -28,6 +28,7 @@ def test_options_have_kafkas_names_in_any_case() -> None:
             "groupId": "job",
             "retryTimeout": "5s",
             "oneAddress": "true",
+            "followMoves": "true",
             "path": "/x",
             "checkpointLocation": "/y",
         }
@@ -47,19 +48,30 @@ def test_options_have_kafkas_names_in_any_case() -> None:
         group="job",
         retry_timeout_seconds=5.0,
         one_address=True,
+        follow_moves=True,
     )
 
 
-def test_the_driver_decides_whether_one_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's environment variable is the default of the option oneAddress, and must be a boolean."""
-    monkeypatch.setenv("FAIRLEAD_ONE_ADDRESS", "true")
-    assert ReadOptions.parse(BASE).one_address
-    assert not ReadOptions.parse({**BASE, "oneAddress": "false"}).one_address
-    monkeypatch.setenv("FAIRLEAD_ONE_ADDRESS", "perhaps")
+@pytest.mark.parametrize(
+    ("variable", "option", "field"),
+    [
+        ("FAIRLEAD_ONE_ADDRESS", "oneAddress", "one_address"),
+        ("FAIRLEAD_FOLLOW_MOVES", "followMoves", "follow_moves"),
+    ],
+)
+def test_the_driver_decides_about_connections(
+    monkeypatch: pytest.MonkeyPatch, variable: str, option: str, field: str
+) -> None:
+    """The driver's environment variable is the default of an option of the connection, and must be a boolean."""
+    monkeypatch.setenv(variable, "true")
+    told = getattr(ReadOptions.parse(BASE), field)
+    refused_option = getattr(ReadOptions.parse({**BASE, option: "false"}), field)
+    monkeypatch.setenv(variable, "perhaps")
     with pytest.raises(OptionError) as refused:
         ReadOptions.parse(BASE)
 
-    assert (refused.value.name, refused.value.value) == ("FAIRLEAD_ONE_ADDRESS", "perhaps")
+    assert (told, refused_option) == (True, False)
+    assert (refused.value.name, refused.value.value) == (variable, "perhaps")
 
 
 def test_defaults_are_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:

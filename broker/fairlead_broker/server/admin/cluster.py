@@ -15,6 +15,7 @@ from fairlead_api.bodies.metadata import (
     Metadata,
     Page,
     PartitionMetadata,
+    TopicHandOver,
     TopicMetadata,
     Versions,
 )
@@ -136,6 +137,16 @@ def topic_metadata(
             partition_metadata(index, view.partitions.get(PartitionIndex(index)), registrations)
             for index in range(view.partition_count)
         ],
+        is_mirror=view.mirror is not None,
+        handed_over=topic_hand_over(view),
+    )
+
+
+def topic_hand_over(view: TopicView) -> TopicHandOver | None:
+    """Return the cluster that accepts a topic's records, if the topic was handed over."""
+    found = view.handed_over
+    return (
+        None if found is None else TopicHandOver(cluster_id=found.cluster_id, bootstrap=list(found.bootstrap))
     )
 
 

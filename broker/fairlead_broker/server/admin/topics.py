@@ -10,13 +10,14 @@ from collections.abc import Collection, Mapping
 from http import HTTPStatus
 
 from fairlead_api.access_needs import Kind, Operation
-from fairlead_api.bodies.metadata import Page, TopicDescription, TopicEra, TopicHandOver, TopicMirror
+from fairlead_api.bodies.metadata import Page, TopicDescription, TopicEra, TopicMirror
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest, decode_request
 from fairlead_api.configuration import TOPIC_KEYS, ConfigEntry, unknown_key
 from fairlead_api.excerpts import excerpt
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.configs import differences
+from fairlead_broker.server.admin.cluster import topic_hand_over
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.routing.locate import topic_of
@@ -101,7 +102,7 @@ def described(view: TopicView, settings: Collection[str] = TOPIC_KEYS) -> TopicD
         config={name: entry for name, entry in view.config_entries.items() if name in settings},
         mirror=_mirror_of(view),
         eras=[TopicEra(epoch=each.epoch, cluster_id=each.cluster_id) for each in view.eras],
-        handed_over=_handed_over(view),
+        handed_over=topic_hand_over(view),
     )
 
 
@@ -127,10 +128,3 @@ def _mirror_of(view: TopicView) -> TopicMirror | None:
         state=mirror.state.value,
         lineage=list(mirror.lineage),
     )
-
-
-def _handed_over(view: TopicView) -> TopicHandOver | None:
-    found = view.handed_over
-    if found is None:
-        return None
-    return TopicHandOver(cluster_id=found.cluster_id, bootstrap=list(found.bootstrap))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -66,6 +67,13 @@ def create(
         bool,
         typer.Option("--one-address", help=ONE_ADDRESS_HELP),
     ] = False,
+    follow_moves: Annotated[
+        bool,
+        typer.Option(
+            "--follow-moves",
+            help="Continue in the other cluster after a topic was handed over to that cluster.",
+        ),
+    ] = False,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Create a profile of a cluster, or replace it; the first profile becomes the current profile.
@@ -83,7 +91,9 @@ def create(
             f"a profile name must consist of printable characters without surrounding spaces, not {name!r}"
         )
     files = (token_file, ca_file, client_cert_file, client_key_file)
-    profile = _checked(bootstrap, files, token_command, one_address=one_address)
+    profile = replace(
+        _checked(bootstrap, files, token_command), one_address=one_address, follow_moves=follow_moves
+    )
     profiles = _loaded()
     profiles = profiles.with_profile(name, profile)
     profiles.save(profiles_file())
@@ -93,9 +103,7 @@ def create(
     print_done(f"profile {name} is saved in {profiles_file()}{used}", _document(profiles, name), output)
 
 
-def _checked(
-    bootstrap: str, files: Sequence[Path | None], token_command: str | None, *, one_address: bool
-) -> Profile:
+def _checked(bootstrap: str, files: Sequence[Path | None], token_command: str | None) -> Profile:
     """Return a profile; end the command if the options contradict each other, or files cannot be used."""
     # Paths are stored as absolute paths, because later commands run in other folders.
     token, ca, cert, key = (None if file is None else file.absolute() for file in files)
@@ -113,7 +121,7 @@ def _checked(
     token_path, ca_path, cert_path, key_path = (
         None if file is None else str(file) for file in (token, ca, cert, key)
     )
-    return Profile(bootstrap, token_path, token_command, ca_path, cert_path, key_path, one_address)
+    return Profile(bootstrap, token_path, token_command, ca_path, cert_path, key_path)
 
 
 @app.command("use")

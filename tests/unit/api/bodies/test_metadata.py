@@ -12,6 +12,7 @@ from fairlead_api.bodies.metadata import (
     Page,
     PartitionMetadata,
     TopicDescription,
+    TopicHandOver,
     TopicMetadata,
     Versions,
 )
@@ -76,6 +77,7 @@ BROKER_JSON = {
                                 offline=[1],
                             )
                         ],
+                        handed_over=TopicHandOver(cluster_id="d", bootstrap=["http://d:1"]),
                     )
                 ],
             ),
@@ -103,6 +105,8 @@ BROKER_JSON = {
                                 "write": None,
                             }
                         ],
+                        "is_mirror": False,
+                        "handed_over": {"cluster_id": "d", "bootstrap": ["http://d:1"]},
                     }
                 ],
             },

@@ -54,40 +54,48 @@ async def test_a_new_topic_joins_those_already_wanted(
     assert metadata.picture.topics.keys() == {"flights", "ships"}
 
 
-async def test_a_moved_topic_is_looked_up_in_the_other_cluster(
-    broker: ScriptedBroker, metadata: MetadataCache
-) -> None:
-    """A topic that moved has leaders from its new cluster; while no broker there answers, it exists without leaders."""
-    await metadata.topics(["flights", "ships"])
-    allowed = metadata.follow("flights", ["http://127.0.0.1:1"])
-    await metadata.refresh()
-    silent = metadata.picture
-    metadata.follow("flights", ["http://127.0.0.1:1", broker.url + "/"])
-    await metadata.refresh()
-    answered = metadata.picture
-    returned = metadata.go_back("flights")
-    await metadata.refresh()
+async def test_a_moved_topic_is_looked_up_in_the_other_cluster(broker: ScriptedBroker) -> None:
+    """A topic is followed once another cluster accepts its records, and has no leader while that cluster is silent."""
+    broker.topics = ["flights", "ships"]
+    settings = ConnectionSettings(bootstrap=(broker.url,), follow_moves=True)
+    async with type(broker)() as other, Transport(settings) as transport:
+        metadata = MetadataCache(transport)
+        await metadata.topics(["flights", "ships"])
+        allowed = metadata.follow("flights", ["http://127.0.0.1:1"])
+        await metadata.refresh()
+        unanswered = metadata.picture
+        metadata.follow("flights", ["http://127.0.0.1:1", other.url + "/"])
+        await metadata.refresh()
+        answered, home = metadata.picture, metadata.home
+        other.refuse(METADATA, "overloaded", "overloaded", "overloaded")
+        await metadata.refresh()
+        silent = metadata.picture
+        returned = metadata.go_back("flights")
+        await metadata.refresh()
 
     assert allowed
     assert returned
     assert not metadata.go_back("flights")
+    assert unanswered.leader("flights", 0) == broker.url
+    assert answered.leader("flights", 0) == other.url
+    assert answered.leader("ships", 0) == broker.url
+    assert home is None
     assert silent.leader("flights", 0) is None
     assert "flights" in silent.topics or "flights" not in silent.asked
-    assert silent.leader("ships", 0) == broker.url
-    assert answered.leader("flights", 0) == broker.url
     assert metadata.picture.leader("flights", 0) == broker.url
 
 
 async def test_a_client_that_reaches_one_address_follows_no_topic(broker: ScriptedBroker) -> None:
-    """A client with `one_address`, and a client with TLS for an address without TLS, do not follow a topic."""
-    one_address = ConnectionSettings(bootstrap=(broker.url,), one_address=True)
-    secure = ConnectionSettings(bootstrap=("https://127.0.0.1:1",))
+    """A client with `one_address`, with TLS for an address without TLS, or without `follow_moves` follows no topic."""
+    one_address = ConnectionSettings(bootstrap=(broker.url,), one_address=True, follow_moves=True)
+    secure = ConnectionSettings(bootstrap=("https://127.0.0.1:1",), follow_moves=True)
+    still = ConnectionSettings(bootstrap=(broker.url,))
     allowed = []
-    for settings in (one_address, secure):
+    for settings in (one_address, secure, still):
         async with Transport(settings) as transport:
             allowed.append(MetadataCache(transport).follow("flights", [broker.url]))
 
-    assert allowed == [False, False]
+    assert allowed == [False, False, False]
 
 
 async def test_many_callers_share_one_request(broker: ScriptedBroker, metadata: MetadataCache) -> None:

@@ -19,6 +19,7 @@ def test_without_options_every_in_sync_replica_has_each_record_once_a_task() -> 
     assert quick == WriteOptions(ADDRESS, "flights", "1", "zstd", False, "2m", 65_536)
     assert WriteOptions.parse({"bootstrap": ADDRESS, "acks": "-1"}) == plain
     assert WriteOptions.parse({"bootstrap": ADDRESS, "oneAddress": "true"}).one_address
+    assert WriteOptions.parse({"bootstrap": ADDRESS, "followMoves": "true"}).follow_moves
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,8 @@ def test_exactly_once_needs_repeats_to_be_recognised() -> None:
     given = {"bootstrap": ADDRESS, "exactlyOnce": "true"}
     with raises(OptionError, "exactlyOnce", "acks=1"):
         WriteOptions.parse({**given, "acks": "1"})
+    with raises(OptionError, "followMoves"):
+        WriteOptions.parse({**given, "followMoves": "true"})
     with raises(OptionError, "txnVersion", "txnAppId"):
         WriteOptions.parse({**given, "txnAppId": "load"})
     with raises(OptionError, "txnAppId"):
