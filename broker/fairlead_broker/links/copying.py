@@ -117,6 +117,10 @@ class Cut:
     """End the leadership, cut the log to an offset, and lead again in the next leader epoch (rule L13)."""
 
     offset: Offset
+    """End of the log afterwards. An offset below the log start means that the source has none of the log's records: the
+    log is emptied and continues at the offset. If it continued at its log start, the mirror would lack records that the
+    source has below it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +154,9 @@ def next_step(
                 return RaiseEpoch(LeaderEpoch(last_epoch + 1))
             return Append(log_start)
         case Truncated(parted_at):
-            offset = max(truncation_point(parted_at, log.epochs, log.end_offset), log.log_start)
+            offset = truncation_point(parted_at, log.epochs, log.end_offset)
             if on_truncation is OnTruncation.STOP:
-                return Stop(FaultReason.SOURCE_TRUNCATED, offset)
+                return Stop(FaultReason.SOURCE_TRUNCATED, max(offset, log.log_start))
             return Cut(offset)
         case Expired(log_start):
             if log_start <= log.end_offset:

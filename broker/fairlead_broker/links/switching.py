@@ -40,15 +40,19 @@ class SwitchStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CopiedTo:
-    """End of a partition's committed records. Two logs with equal values have the same records.
-
-    The offset alone is not sufficient: after an unclean election, the source may have other records up to the same
-    offset.
-    """
+    """End of a partition's committed records. Two logs with equal values have the same records."""
 
     end_offset: Offset
     last_epoch: LeaderEpoch | None
-    """Leader epoch of the last record; None for a log without records."""
+    """Leader epoch of the last record, even of a deleted one; None for a log that never had a record."""
+
+    def reaches(self, end: CopiedTo) -> bool:
+        """Return whether this mirror has every record of a source below the source's end.
+
+        The offset alone is not sufficient: after an unclean election, the source may have other records up to the same
+        offset. A mirror that has skipped all records of a partition has no record that could differ.
+        """
+        return self.end_offset == end.end_offset and self.last_epoch in (None, end.last_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
         case MirrorState.HANDING_OVER:
             if known.source_ends is None:
                 return SwitchStep.HAND_OVER
-            if any(known.mirror_ends.get(partition) != end for partition, end in known.source_ends.items()):
+            if not all(_is_reached(known, partition, end) for partition, end in known.source_ends.items()):
                 return SwitchStep.WAIT
             return SwitchStep.BEGIN_PROMOTION if known.groups_copied else SwitchStep.COPY_GROUPS
         case MirrorState.PROMOTING:
@@ -84,3 +88,8 @@ def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
             return SwitchStep.BEGIN_ERAS if known.partitions_without_era else SwitchStep.FINISH
         case _:
             assert_never(state)
+
+
+def _is_reached(known: Known, partition: PartitionIndex, end: CopiedTo) -> bool:
+    own = known.mirror_ends.get(partition)
+    return own is not None and own.reaches(end)

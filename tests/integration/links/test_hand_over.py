@@ -12,7 +12,7 @@ from fairlead_api.batch.columns import record_batch
 from fairlead_api.bodies.links import NamePatterns
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import AppendResult
-from link_kit import link, mirrored, paused, promoted, until, url, values
+from link_kit import handed_over, link, mirrored, paused, promoted, until, url, values
 from refusals import refuses
 from runtime_kit import TopicClient
 
@@ -38,6 +38,21 @@ class Writer:
         self.acknowledged.append(value)
         self.last_at = time.monotonic()
         return None
+
+
+async def test_a_partition_without_records_is_handed_over(source: Cluster, target: Cluster) -> None:
+    """A topic whose records were all deleted before they were copied continues at the end of its source."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    await flights.produce(b"1", b"2", b"3")
+    async with Admin(url(source)) as admin:
+        await admin.delete_records("flights", 0, 3)
+    await link(source, target)
+    await handed_over(target, "flights")
+    mirror = await target.led("flights", topic_id)
+    last = await mirror.produce(b"after")
+
+    assert last.base_offset == 3
 
 
 async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(

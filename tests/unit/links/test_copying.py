@@ -52,6 +52,7 @@ def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
         (arrived(5, first_offset=18), Cut(Offset(18))),
         (PARTED, Cut(Offset(10))),
         (Truncated(EpochEnd(LeaderEpoch(5), Offset(12))), Cut(Offset(12))),
+        (Truncated(EpochEnd(LeaderEpoch(-1), Offset(0))), Cut(Offset(0))),
         (Expired(Offset(40)), Skip(Offset(40))),
         (Expired(Offset(20)), Stop(FaultReason.SOURCE_DAMAGED, Offset(20))),
         (Gone(), Stop(FaultReason.SOURCE_GONE, Offset(20))),
@@ -60,6 +61,18 @@ def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
 def test_each_answer_has_one_step(answer: SourceAnswer, step: CopyStep) -> None:
     """Only batches below the partition's epoch are appended; a truncation keeps every record that both logs have."""
     assert next_step(LOG, answer, OnTruncation.FOLLOW, OnExpiry.SKIP) == step
+
+
+def test_a_log_without_a_common_record_is_emptied() -> None:
+    """If the logs part below the log start, the mirror continues where they part, even if a policy stops it first."""
+    epochs = (EpochStart(LeaderEpoch(2), Offset(5)), EpochStart(LeaderEpoch(5), Offset(10)))
+    begun = replace(LOG, log_start=Offset(7), epochs=epochs)
+    parted = Truncated(EpochEnd(LeaderEpoch(1), Offset(4)))
+
+    assert next_step(begun, parted, OnTruncation.FOLLOW, OnExpiry.SKIP) == Cut(Offset(4))
+    assert next_step(begun, parted, OnTruncation.STOP, OnExpiry.SKIP) == Stop(
+        FaultReason.SOURCE_TRUNCATED, Offset(7)
+    )
 
 
 def test_a_mirror_without_records_takes_the_batch_around_its_start() -> None:

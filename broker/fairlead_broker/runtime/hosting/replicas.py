@@ -251,7 +251,8 @@ class Replicas:
                     self._log.warning(
                         "records kept in a file", partition=str(key), offset=offset, path=str(path)
                     )
-                await self._opening.run(hosted.log.truncate_to, offset)
+                is_below = offset < hosted.log.log_start_offset
+                await self._opening.run(hosted.log.restart_at if is_below else hosted.log.truncate_to, offset)
                 await raise_epoch()
         finally:
             self._giving_up.discard(key)

@@ -340,7 +340,7 @@ class LinkFetcher:
         await self._parts.copies.follow_start(mirror, log_start)
 
     async def _cut(self, mirror: LeaderReplica, offset: Offset, *, is_loss: bool) -> None:
-        key, lost = mirror.key, mirror.log_end_offset - offset
+        key, lost = mirror.key, mirror.log_end_offset - max(offset, mirror.log_start_offset)
         if is_loss:
             self._log.warning(
                 "records dropped that the source has lost",
