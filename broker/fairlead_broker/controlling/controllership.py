@@ -466,6 +466,11 @@ class Controllership:
         surveyed = await self._unclean.survey(key, partition)
         return self._unclean.election(surveyed, forced=True), surveyed.silent(self.view())
 
+    def elected_unclean(self, write: PartitionWrite) -> None:
+        """Count an unclean election that an operator ordered and that was written."""
+        self._count_elections("unclean", 1)
+        self._observe_vacancies([write])
+
 
 def _has_moved(change: PartitionChange) -> bool:
     """Return whether this change completes or cancels a reassignment."""

@@ -272,7 +272,8 @@ class ClusterOperations:
                 return ()
             return (write_partitions(required_term(lambda: self._controllership.term), [step]),)
 
-        await self._runner.begin(plan)
+        if await self._runner.begin(plan):
+            self._controllership.elected_unclean(step)
 
     def _plan(
         self,

@@ -112,13 +112,14 @@ async def test_an_operator_elects_the_replica_that_is_left(cluster: Cluster) -> 
     )
     vacancies = cluster.metric("fairlead_quorum_vacant_partitions")
     led = await cluster.broker(second).operations.elect("flights", FIRST, ElectionKind.UNCLEAN)
+    elections = cluster.metric("fairlead_leader_elections_total", kind="unclean")
     await cluster.start(first, leader)
     await all_return(cluster, topic_id, 1, 2, 3)
     flights = await cluster.led("flights", topic_id)
     last = await flights.produce(b"after")
     copies = await cluster.copied(topic_id, last.base_offset + 1)
 
-    assert vacancies == 1
+    assert (vacancies, elections) == (1, 1)
     assert led.leader is not None
     assert led.leader.broker == second
     assert led.quorum is not None
