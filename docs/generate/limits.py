@@ -33,14 +33,14 @@ measured on a broker in `enforce` mode, with 16 requests at once for ten seconds
 the same time, so broker and clients ran at real-time priority (`chrt -r 1`). `make prove PROVE=overload` repeats the
 measurement:
 
-| requests of an unknown caller | answers | refused a second | broker CPU of a request | share of one processor | additional memory | p99 of another client |
+| requests of an unknown caller | answers | refused a second | broker CPU of a request | share of one processor | p99 of another client | additional memory |
 | --- | --- | --- | --- | --- | --- | --- |
-| reads and long polls without a token | 401 | 17,200 to 18,400 | 0.05 ms | 87 to 88 % | 1 MiB | 79 to 91 ms |
-| JSON of 256 KiB without a token | 401 | 9,600 | 0.09 ms | 90 % | 9 MiB | 284 ms |
-| batches of 1 MiB without a token | 401 | 4,100 | 0.20 ms | 81 % | 36 MiB | 170 ms |
-| the same wrong token in each | 401 | 16,300 | 0.05 ms | 84 % | 1 MiB | 58 ms |
-| another wrong token in each | 401, and 429 beyond `BURST` | 16,400 | 0.05 ms | 81 % | 1 MiB | 61 ms |
-| small batches without a token, 4,000 in flight on 16 connections | 401 | 10,000 | 0.14 ms | 140 % | 62 MiB | 871 ms |
+| reads and long polls without a token | 401 | 17,200 to 18,400 | 0.05 ms | 87 to 88 % | 79 to 91 ms | 1 MiB |
+| JSON of 256 KiB without a token | 401 | 9,600 | 0.09 ms | 90 % | 284 ms | 9 MiB |
+| batches of 1 MiB without a token | 401 | 4,100 | 0.20 ms | 81 % | 170 ms | 36 MiB |
+| the same wrong token in each | 401 | 16,300 | 0.05 ms | 84 % | 58 ms | 1 MiB |
+| another wrong token in each | 401, and 429 beyond `BURST` | 16,400 | 0.05 ms | 81 % | 61 ms | 1 MiB |
+| small batches without a token, 4,000 in flight on 16 connections | 401 | 10,000 | 0.14 ms | 140 % | 871 ms | 62 MiB |
 
 The other client has a token, and writes and reads 50 times a second; none of its requests failed, and their CPU is not
 included. The 99th percentile of its latency, for a write and a read together, was 7 to 11 ms before the attacks. All
