@@ -284,7 +284,7 @@ class Limits(BaseModel):
     per slot of a map filled to nine tenths."""
 
     open_partition_threads: int = Field(default=4, ge=1, le=64)
-    """Number of partitions that are recovered in parallel at startup."""
+    """Maximum number of partitions that are recovered in parallel at startup. Short recoveries use one thread."""
 
     request_body_bytes_max: int = Field(default=64 * MIB, ge=1 * MIB)
     """Maximum size of a request body. A larger body is refused with `body_too_large`, before the body is read if its

@@ -156,8 +156,7 @@ class _Opening:
 
     def _list_segments(self, log_start: Offset) -> list[Segment]:
         """Return the segments in order, after deleting files that an interrupted removal left behind."""
-        finish_swaps(self._storage, self._folder)
-        names = self._storage.list_files(self._folder)
+        names = finish_swaps(self._storage, self._folder)
         self._names = frozenset(names)
         bases = sorted(int(name[:_NAME_DIGITS]) for name in names if _is_segment(name, LOG_SUFFIX))
         kept = set(bases)

@@ -50,7 +50,7 @@ def build_engine(
         log=telemetry.log.bind(broker=settings.id),
         supervisor=Supervisor(),
         disk=DiskPool("disk", limits.disk_threads),
-        opening=DiskPool("opening", limits.open_partition_threads),
+        opening=DiskPool("opening", limits.open_partition_threads, patient=True),
         validation=DiskPool("validation", limits.validation_threads),
         produce_budget=ByteBudget(limits.produce_bytes_max),
         answers=AnswerBudget(

@@ -60,9 +60,14 @@ def drop_cleaned(storage: Storage, folder: Path) -> None:
             storage.unlink(folder / name)
 
 
-def finish_swaps(storage: Storage, folder: Path) -> None:
-    """Finish the swaps that a crash interrupted, and drop segments that did not take effect. Raises `OSError`."""
+def finish_swaps(storage: Storage, folder: Path) -> list[str]:
+    """Finish the swaps that a crash interrupted, drop segments that did not take effect, and return the file names.
+
+    Raises `OSError`.
+    """
     names = storage.list_files(folder)
+    if not any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
+        return names
     drop_cleaned(storage, folder)
     counting = {name[:_NAME_DIGITS] for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)}
     for name in names:
@@ -73,6 +78,7 @@ def finish_swaps(storage: Storage, folder: Path) -> None:
         base = Offset(int(name))
         end = _end_of(storage, folder / (name + LOG_SUFFIX + SWAP_SUFFIX))
         finish_swap(storage, folder, base, [each for each in bases if base < each < end])
+    return storage.list_files(folder)
 
 
 def _end_of(storage: Storage, path: Path) -> int:

@@ -23,21 +23,29 @@ _Completion = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 SHORT_CALLS_MAX: Final = 8
 """Maximum number of short calls that share a thread; each of them waits until the others are done."""
+LONG_CALL_SECONDS: Final = 0.005
+"""Average duration of calls above which another thread of a patient pool starts."""
+PATIENCE_SECONDS: Final = 0.02
+"""Time after which a patient pool decides whether another thread starts."""
 
 
 class DiskPool:
     """Thread pool for the blocking calls of one event loop; implements `ports.BlockingWork`.
 
-    When a call would have to wait for a thread, another thread starts, up to `threads_max`. A pool must be created and
-    closed on the event loop.
+    When a call would have to wait for a thread, another thread starts, up to `threads_max`. A patient pool starts
+    another thread only if calls wait and the running calls are long, because threads with many short calls compete for
+    the interpreter and take longer than one thread. A pool must be created and closed on the event loop.
     """
 
     __slots__ = (
         "_calls",
         "_completions",
+        "_finished",
         "_idle",
         "_loop",
         "_name",
+        "_patience",
+        "_patient",
         "_short",
         "_threads",
         "_threads_max",
@@ -45,9 +53,13 @@ class DiskPool:
         "_waking",
     )
 
-    def __init__(self, name: str, threads_max: int) -> None:
+    def __init__(self, name: str, threads_max: int, *, patient: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
         self._name = name
+        self._patient = patient
+        self._patience: asyncio.TimerHandle | None = None
+        self._finished = 0
+        """Number of calls that have finished since a patient pool last decided about another thread."""
         self._threads_max = threads_max
         self._threads: list[threading.Thread] = []
         self._calls: SimpleQueue[Sequence[_Call] | None] = SimpleQueue()
@@ -121,6 +133,8 @@ class DiskPool:
     def close(self) -> None:
         """Finish the queued calls and wait for the threads to end. The call blocks."""
         self._start_short()
+        if self._patience is not None:
+            self._patience.cancel()
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
@@ -129,8 +143,25 @@ class DiskPool:
 
     def _start(self, entry: Sequence[_Call]) -> None:
         if len(self._threads) < min(self._unfinished, self._threads_max):
-            self._start_thread()
+            if self._threads and self._patient:
+                self._be_patient()
+            else:
+                self._start_thread()
         self._calls.put(entry)
+
+    def _be_patient(self) -> None:
+        if self._patience is None:
+            self._finished = 0
+            self._patience = self._loop.call_later(PATIENCE_SECONDS, self._reconsider)
+
+    def _reconsider(self) -> None:
+        """Start another thread if calls wait and the finished calls were long on average."""
+        self._patience = None
+        if not self._threads or len(self._threads) >= min(self._unfinished, self._threads_max):
+            return
+        if self._finished * LONG_CALL_SECONDS < len(self._threads) * PATIENCE_SECONDS:
+            self._start_thread()
+        self._be_patient()
 
     def _start_short(self) -> None:
         if self._short:
@@ -161,6 +192,7 @@ class DiskPool:
         while self._completions:
             future, result, error = self._completions.popleft()
             self._unfinished -= 1
+            self._finished += 1
             if future.done():
                 continue
             if error is None:

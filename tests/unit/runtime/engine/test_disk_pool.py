@@ -42,6 +42,21 @@ async def test_runs_no_more_calls_at_once_than_it_has_threads(pool: DiskPool) ->
     assert set(names) == {"test-0", "test-1"}
 
 
+async def test_a_patient_pool_starts_threads_only_for_long_calls() -> None:
+    """Calls that are started together use one thread, and get further threads while they take long."""
+    pool = DiskPool("patient", 3, patient=True)
+    all_run = threading.Barrier(3)
+    try:
+        calls = [pool.submit(all_run.wait, 30) for _ in range(3)]
+        at_first = [each.name for each in threading.enumerate() if each.name.startswith("patient-")]
+        places = await asyncio.gather(*calls)
+    finally:
+        pool.close()
+
+    assert at_first == ["patient-0"]
+    assert sorted(places) == [0, 1, 2]
+
+
 async def test_cancelled_wait_does_not_stop_the_call(pool: DiskPool) -> None:
     """A call whose wait is cancelled runs to its end, and its result is dropped."""
     may_end, ended = threading.Event(), threading.Event()
