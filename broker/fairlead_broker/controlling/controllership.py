@@ -29,7 +29,7 @@ from fairlead_broker.controlling.appointments import Appointments, Ask, no_promi
 from fairlead_broker.controlling.balancing import Balancing
 from fairlead_broker.controlling.leader_moves import LeaderMoves, NearVoters, no_near_voters
 from fairlead_broker.controlling.replica_load import ReplicaLoad
-from fairlead_broker.controlling.topic_completion import TopicCompletion, is_unfinished
+from fairlead_broker.controlling.topic_completion import TopicCompletion
 from fairlead_broker.controlling.unclean_elections import (
     LeaderlessPartition,
     Survey,
@@ -49,7 +49,7 @@ from fairlead_broker.coordination.protocol import (
 )
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import BrokerChange, PartitionChange, Versioned
-from fairlead_broker.registry.records import BrokerState, PartitionRecord, TopicState
+from fairlead_broker.registry.records import BrokerState, PartitionRecord
 
 TICK_SECONDS: Final = 1.0
 """Seconds between two checks for changes that no event announces, such as the end of a delay or of an outage of the
@@ -382,12 +382,11 @@ class Controllership:
 
     def _note_unfinished(self) -> None:
         now, unfinished = self._clock.monotonic(), dict[str, tuple[Revision, float]]()
-        for name, topic in self._metadata.topics.items():
-            if topic.value.state is not TopicState.DELETING and not is_unfinished(topic.value):
-                continue
+        for name in self._metadata.unsettled_topics:
+            revision = self._metadata.topics[name].mod_revision
             before = self._unfinished.get(name)
-            since = before[1] if before and before[0] == topic.mod_revision else now
-            unfinished[name] = (topic.mod_revision, since)
+            since = before[1] if before and before[0] == revision else now
+            unfinished[name] = (revision, since)
             if now - since >= UNFINISHED_SECONDS:
                 self._due_topics.add(name)
         self._unfinished = unfinished

@@ -7,6 +7,7 @@ the only method that changes the metadata. The metadata contains only written re
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -40,6 +41,7 @@ from fairlead_broker.registry.records import (
     Record,
     RecordUnreadable,
     TopicRecord,
+    TopicState,
     decode,
 )
 from fairlead_broker.registry.security_records import AclRecord, QuotaRecord, TokenRecord
@@ -195,6 +197,7 @@ class ClusterMetadata:
         self._brokers: dict[BrokerId, Versioned[BrokerRegistration]] = {}
         self._broker_configs: dict[BrokerId, Versioned[ConfigRecord]] = {}
         self._topics: dict[str, Versioned[TopicRecord]] = {}
+        self._unsettled_topics: set[str] = set()
         self._names: dict[TopicId, str] = {}
         self._partitions: dict[TopicId, dict[PartitionIndex, Versioned[PartitionRecord]]] = {}
         self._deleted_topics: dict[TopicId, Versioned[DeletedTopicRecord]] = {}
@@ -228,6 +231,11 @@ class ClusterMetadata:
     def topics(self) -> Mapping[str, Versioned[TopicRecord]]:
         """Topics by name, in every state."""
         return MappingProxyType(self._topics)
+
+    @property
+    def unsettled_topics(self) -> AbstractSet[str]:
+        """Names of the topics that are being created, enlarged or deleted."""
+        return self._unsettled_topics
 
     @property
     def deleted_topics(self) -> Mapping[TopicId, Versioned[DeletedTopicRecord]]:
@@ -357,8 +365,11 @@ class ClusterMetadata:
         before, after = _set(self._topics, name, after)
         if before is not None:
             self._names.pop(before.value.topic_id, None)
+        self._unsettled_topics.discard(name)
         if after is not None:
             self._names[after.value.topic_id] = name
+            if after.value.state is not TopicState.READY or after.value.growing_to is not None:
+                self._unsettled_topics.add(name)
         return TopicChange(name, before, after)
 
     def _partition(

@@ -80,8 +80,13 @@ class GroupTopics:
                 changed[name] = shape
         if not changed:
             return False
-        shapes = {**self._shapes, **changed}
-        self._shapes = {name: shape for name, shape in shapes.items() if shape is not None}
+        shapes = dict(self._shapes)
+        for name, shape in changed.items():
+            if shape is None:
+                del shapes[name]
+            else:
+                shapes[name] = shape
+        self._shapes = shapes
         return True
 
     def _shape(self, topic: TopicRecord) -> TopicShape:
