@@ -85,7 +85,7 @@ def gateway(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
             "--service-node",
             NAME,
         ]
-        with _running(kubernetes, *serve), _running(kubernetes, *envoy, "--use-dynamic-base-id"):
+        with _running(kubernetes, *serve), _running(kubernetes, *envoy, "--disable-hot-restart"):
             yield
 
 
