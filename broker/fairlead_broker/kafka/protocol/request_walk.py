@@ -39,6 +39,7 @@ _FIXED_BYTES: Final = {
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _VARINT_BITS_MAX: Final = 28
+_NULL_STRUCTURE: Final = 0xFF
 _NO_VERSIONS: Final = range(0)
 
 
@@ -213,6 +214,10 @@ def _maybe(inner: _Step) -> _Step:
         request.at += 1
         if present == 1:
             inner(request)
+        elif present != _NULL_STRUCTURE:
+            # The library reads the fields of a structure after any other byte.
+            message = f"a structure begins with {present} before byte {request.at}"
+            raise UnboundedRequest(message)
 
     return structure
 

@@ -149,3 +149,12 @@ def test_null_is_refused_where_it_is_not_allowed() -> None:
     for refused in (null, struct.pack(">i", -2)):
         with pytest.raises(UnboundedRequest):
             RequestShape(metadata, 0).check(refused, ELEMENTS_MAX)
+
+
+def test_a_structure_is_present_or_null() -> None:
+    """A structure that may be null begins with 1 or -1; any other byte is refused."""
+    api = APIS[ApiKey.DESCRIBE_TOPIC_PARTITIONS]
+    request = bytes.fromhex("0301000672616e676500000000010000616e6765000000040000")
+
+    with pytest.raises(UndecodableError):
+        decode_request(api, 0, memoryview(request))
