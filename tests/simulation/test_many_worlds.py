@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.search import CLASSIC, GROUPS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite, first_found
+from simulator.search import CLASSIC, GROUPS, LINKS, PARTITIONS, QUORUMS, TRANSACTIONS, Suite, first_found
 from test_virtual_time import run_worlds
 
 pytestmark = pytest.mark.scenario
@@ -18,6 +18,7 @@ SETS = (
     (GROUPS, range(200, 3_000)),
     (CLASSIC, range(200, 3_000)),
     (TRANSACTIONS, range(200, 4_000)),
+    (LINKS, range(200, 10_000)),
 )
 FRESH_FROM = 100_000
 """First seed of the search for dropped rules, outside the recorded seeds."""

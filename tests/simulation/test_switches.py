@@ -2,7 +2,8 @@
 
 The page docs/explanation/simulation.md records the first seed that finds each dropped rule. A change to the simulator
 changes the seeds: `make sim SIM="--switches --write"` records the seeds of partitions again, with `--groups` those of
-groups, with `--classic` those of classic groups, and with `--transactions` those of transactions.
+groups, with `--classic` those of classic groups, with `--transactions` those of
+transactions, and with `--links` those of links.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import re
 
 import pytest
 
-from simulator.search import CLASSIC, END, GROUPS, PAGE, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
+from simulator.search import CLASSIC, END, GROUPS, LINKS, PAGE, PARTITIONS, QUORUMS, TRANSACTIONS, Suite
 
 TABLE_LINE = re.compile(r"^\| .+ \| `([\w-]+)` \| \w+ \| \d+ \| (\d+) \|$", re.MULTILINE)
-PLAYS = (PARTITIONS, QUORUMS, GROUPS, CLASSIC, TRANSACTIONS)
+PLAYS = (PARTITIONS, QUORUMS, GROUPS, CLASSIC, TRANSACTIONS, LINKS)
 
 
 def known_seeds(play: Suite) -> dict[str, int]:

@@ -2,9 +2,9 @@
 
 `python -m simulator.search --seconds 60 --seed 1` runs new worlds until the time has elapsed; `--seed 17 --trace` shows
 one world; `--switches` writes the table. `--groups` simulates consumer groups instead of partitions, `--classic`
-simulates groups of Kafka's classic protocol, `--transactions` simulates transactions, and `--brokers` simulates whole
-brokers on virtual time. The exit code is 1 if an invariant was
-violated; the output then contains the command that repeats the run.
+simulates groups of Kafka's classic protocol, `--transactions` simulates transactions, `--links` simulates a topic in
+two clusters, and `--brokers` simulates whole brokers on virtual time. The exit code is 1 if an invariant was violated;
+the output then contains the command that repeats the run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import classic.switches
 import classic.world
 import groups.switches
 import groups.world
+import linked.switches
+import linked.world
 import partitions.quorum_switches
 import partitions.quorum_worlds
 import partitions.switches
@@ -79,6 +81,7 @@ CLASSIC = Suite("classic", classic.world.run, classic.switches.SWITCHES, "--clas
 TRANSACTIONS = Suite(
     "transactions", transactional.world.run, transactional.switches.SWITCHES, "--transactions "
 )
+LINKS = Suite("links", linked.world.run, linked.switches.SWITCHES, "--links ")
 BROKERS = Suite(
     "brokers",
     virtual_time.world.run,
@@ -86,7 +89,7 @@ BROKERS = Suite(
     tuple(switch for switch in partitions.switches.SWITCHES if not switch.shell),
     "--brokers ",
 )
-SUITES = {suite.name: suite for suite in (PARTITIONS, QUORUMS, GROUPS, CLASSIC, TRANSACTIONS, BROKERS)}
+SUITES = {suite.name: suite for suite in (PARTITIONS, QUORUMS, GROUPS, CLASSIC, TRANSACTIONS, LINKS, BROKERS)}
 
 
 def findings(suite: Suite, switch: Switch, first: int = 0, most: int = SEEDS_MAX) -> Iterator[Verdict]:
@@ -172,6 +175,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--classic", action="store_true", help="worlds of groups of Kafka's classic protocol")
     parser.add_argument("--transactions", action="store_true", help="worlds of transactions")
     parser.add_argument("--quorums", action="store_true", help="worlds of partitions with a write quorum")
+    parser.add_argument("--links", action="store_true", help="worlds of a topic in two clusters")
     parser.add_argument("--brokers", action="store_true", help="worlds of whole brokers on virtual time")
     parser.add_argument("--worlds", type=int, help="stop after this number of worlds")
     parser.add_argument("--drop", metavar="NAME", help="run with one rule dropped")
@@ -186,6 +190,7 @@ def main(arguments: list[str]) -> int:
         (chosen.brokers, BROKERS),
         (chosen.groups, GROUPS),
         (chosen.classic, CLASSIC),
+        (chosen.links, LINKS),
         (chosen.quorums, QUORUMS),
         (chosen.transactions, TRANSACTIONS),
     )

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 Replacement: TypeAlias = tuple[Any, str, object]
 """A module or class, the name of its attribute, and the replacement."""
-PLACES = ("fairlead_broker.", "simulator.", "partitions.", "groups.", "classic.", "transactional.")
+PLACES = ("fairlead_broker.", "simulator.", "partitions.", "groups.", "classic.", "transactional.", "linked.")
 """Packages in which a module's function is also replaced where it was imported."""
 
 
