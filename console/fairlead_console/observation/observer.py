@@ -39,6 +39,8 @@ T = TypeVar("T")
 ROUND_SECONDS: Final = 10.0
 PAUSE_FACTOR: Final = 20
 """Pause after a round, as a multiple of the round's duration."""
+PAUSE_SECONDS_MAX: Final = 60.0
+"""Maximum pause after a round, because a round is also long if a broker does not answer."""
 REFUSED_SECONDS: Final = 300.0
 """Pause after the cluster has refused the caller."""
 DESCRIPTIONS_SECONDS: Final = 60.0
@@ -85,7 +87,7 @@ class Observer:
                 pause = REFUSED_SECONDS
             except FairleadError:
                 pass
-            pause = max(pause, PAUSE_FACTOR * (clock.monotonic() - begun))
+            pause = max(pause, min(PAUSE_SECONDS_MAX, PAUSE_FACTOR * (clock.monotonic() - begun)))
             await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
 
     async def picture(self) -> Picture:
