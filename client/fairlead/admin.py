@@ -19,8 +19,7 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from fairlead import admin_paths as paths
-from fairlead.connection.leader_calls import LeaderCalls
-from fairlead.connection.metadata import MetadataCache, check_name, partition_not_found
+from fairlead.connection.metadata import LeaderCalls, MetadataCache, check_name, partition_not_found
 from fairlead.connection.transport import Answer, Call, Query, Transport, decoded, json_call
 from fairlead.credentials import TokenProvider
 from fairlead.errors import (

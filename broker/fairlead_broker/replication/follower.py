@@ -224,10 +224,7 @@ class PartitionFollower:
         if self._busy or self.is_ahead:
             return
         self._busy = True
-        offset = self._truncation_offset(event)
-        # Below the log start, no record of the log is in the leader's log. If the log continued at its start, it would
-        # lack the leader's records below it.
-        effects.append(RestartAt(offset) if offset < self._log_start else TruncateTo(offset))
+        effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
         """Return the offset of a truncation (rule 4.8).
@@ -235,7 +232,7 @@ class PartitionFollower:
         The high watermark is not used, since it arrives one round trip late.
         """
         own = self._end_offset if event.own_end is None else event.own_end.end_offset
-        return min(event.end_offset, own, self._end_offset)
+        return max(self._log_start, min(event.end_offset, own, self._end_offset))
 
     def _truncated(self, event: Truncated) -> None:
         self._busy = False

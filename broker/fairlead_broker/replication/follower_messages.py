@@ -121,10 +121,7 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop every record and restart the log at an offset, then send `Restarted` to the state machine.
-
-    The offset is the leader's log start, or the offset below the log start at which the two logs diverge.
-    """
+    """Drop every record and restart the log at the leader's log start, then send `Restarted` to the state machine."""
 
     offset: Offset
     deleted: EpochStart | None = None

@@ -21,8 +21,13 @@ import msgspec
 from msgspec import UNSET
 
 from fairlead import clock
-from fairlead.connection.leader_calls import LeaderCalls
-from fairlead.connection.metadata import MetadataCache, Picture, partition_not_found, topic_not_found
+from fairlead.connection.metadata import (
+    LeaderCalls,
+    MetadataCache,
+    Picture,
+    partition_not_found,
+    topic_not_found,
+)
 from fairlead.connection.transport import Answer, Call, Transport, decoded, json_call
 from fairlead.errors import (
     BatchTooLargeError,

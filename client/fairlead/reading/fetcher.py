@@ -17,8 +17,7 @@ from typing import Final, cast
 import msgspec
 
 from fairlead import clock
-from fairlead.connection.leader_calls import LeaderCalls
-from fairlead.connection.metadata import MetadataCache, topic_not_found
+from fairlead.connection.metadata import LeaderCalls, MetadataCache, topic_not_found
 from fairlead.connection.transport import Answer, Call, Transport
 from fairlead.errors import (
     ClosedError,

@@ -15,8 +15,7 @@ from typing import Final, Literal, TypeAlias, cast
 from msgspec import UNSET
 
 from fairlead import clock
-from fairlead.connection.leader_calls import LeaderCalls
-from fairlead.connection.metadata import MetadataCache, partition_not_found
+from fairlead.connection.metadata import LeaderCalls, MetadataCache, partition_not_found
 from fairlead.connection.transport import Transport, decoded, json_call
 from fairlead.errors import ClusterError, NoLeaderError, UnreachableError, error_of
 from fairlead.settings import OffsetPolicy, ResetPolicy

@@ -125,6 +125,8 @@ async def test_metadata_has_an_etag(api) -> None:
                 }
                 for index in range(2)
             ],
+            "is_mirror": False,
+            "handed_over": None,
         }
     ]
     assert (same.status, same.body, same.headers["etag"]) == (304, b"", first.headers["etag"])

@@ -269,10 +269,9 @@ class TestCutting:
 
         assert follower.high_watermark == 7
 
-    def test_restarts_where_the_logs_part_below_its_log_start(self) -> None:
-        """A follower without a record that the leader has restarts where the logs part, and so gets every record."""
-        assert diverged(following(log_start=5), 3, 3) == [RestartAt(Offset(3))]
-        assert diverged(following(log_start=5), 5, 5) == [TruncateTo(Offset(5))]
+    def test_never_cuts_below_its_log_start(self) -> None:
+        """A follower does not cut its log below the log start offset."""
+        assert diverged(following(log_start=5), 3, 3) == [TruncateTo(Offset(5))]
 
     def test_an_answer_that_comes_while_something_is_ordered_is_ignored(self) -> None:
         """An answer that arrives while a cut or an append runs is ignored."""

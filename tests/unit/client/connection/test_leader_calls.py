@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fairlead import Consumer, Producer, TopicPartition
-from fairlead.connection import leader_calls
+from fairlead.connection import metadata
 from waiting import until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ PRODUCE = "/v1/produce"
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Doubt leaders after a short time."""
-    monkeypatch.setattr(leader_calls, "DOUBT_SECONDS", 0.05)
-    monkeypatch.setattr(leader_calls, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(metadata, "DOUBT_SECONDS", 0.05)
+    monkeypatch.setattr(metadata, "CHECK_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ import yaml
 
 from fairlead_operator.schema.definitions import DEFINITIONS, TOPICS, Definition
 
-# Helm stores each release in a Secret of at most 1 MiB, which contains every definition.
-BYTES_MAX = 96 * 1024
+# Helm stores each release in a Secret of at most 1 MiB, which contains every definition, and `kubectl apply` stores a
+# definition in an annotation of at most 256 KiB.
+BYTES_MAX = 128 * 1024
 EACH = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.plural)
 
 
