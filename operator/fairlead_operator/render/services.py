@@ -117,7 +117,9 @@ def _kafka_ports(cluster: Cluster) -> list[Manifest]:
 def _kafka_of_one(cluster: Cluster, pool: str, broker: int) -> Manifest:
     """Return the Service of one broker for clients of Kafka's protocol, which call each leader directly."""
     listener, name = cluster.spec.listeners.kafka, kafka_service_name(cluster.name, broker)
-    manifest = framed(cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(listener.annotations))
+    manifest = framed(
+        cluster, SERVICE, name, component=BROKER_COMPONENT, annotations=dict(listener.annotations)
+    )
     [port] = _kafka_ports(cluster)
     if listener.first_node_port is not None:
         port["nodePort"] = listener.first_node_port + broker
