@@ -8,7 +8,8 @@ meaning of the calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -57,8 +58,8 @@ SILENT_SECONDS: Final = 10.0
 """Seconds for which a broker that did not answer is tried last, because another failed attempt may take seconds."""
 
 READ_SECONDS: Final = 3.0
-"""Seconds after which a read is sent to the next address, because the broker at the address may be paused or cut off.
-The last address gets the whole timeout, for clusters that need longer to answer."""
+"""Seconds after which a read is also sent to the next address, because the broker at the address may be paused or cut
+off."""
 
 SECOND_OPINION_SECONDS: Final = 1.0
 """Timeout of the request to a second broker, which may delay the first broker's answer by at most this time."""
@@ -294,43 +295,59 @@ class Transport:
     async def send_to_any(self, call: Call) -> Answer:
         """Send a call to each address once until a broker answers, starting with the address that answered last.
 
-        A broker forwards calls that the controller must handle. After a retryable refusal the next call starts with
-        another address: a broker that is cut off from the other brokers refuses every call until the connection
-        returns.
+        A read without an answer after `READ_SECONDS` is also sent to the next address, and the first answer counts: the
+        first broker may be silent, or may wait for a silent broker. A broker forwards calls that the controller must
+        handle. After a retryable refusal the next call starts with another address: a broker that is cut off from the
+        other brokers refuses every call until the connection returns.
         """
-        failures: dict[str, str] = {}
-        sent = False
         addresses = self._in_order()
         is_read = call.method == "GET"
         if not is_read and len(addresses) > 1 and clock.monotonic() - self._answered_at > SILENT_SECONDS:
             addresses = await self._after_a_read()
-        for broker in addresses:
-            is_last = broker == addresses[-1]
-            patience = READ_SECONDS if is_read and not is_last else None
-            try:
-                answer = await self._send_within(patience, call, broker)
-            except UnreachableError as error:
-                failures.update(error.attempts)
-                sent = sent or error.side_effect.value == "maybe"
-                self._count_silent(broker)
-                continue
-            except ClusterError as error:
-                if error.retryable:
-                    self._first = self._addresses.index(broker) + 1
-                    self._reconnect_if_one()
-                raise
-            self.prefer(broker)
-            return answer
-        raise UnreachableError(call.subject, failures, sent=sent)
+        failures: dict[str, str] = {}
+        sent = False
+        found: Answer | Exception | None = None
+        left = deque(addresses)
+        asked: dict[asyncio.Task[Answer | Exception], str] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while found is None and (asked or left):
+                if left:
+                    broker = left.popleft()
+                    asked[tasks.create_task(self._outcome(call, broker))] = broker
+                patience = READ_SECONDS if is_read and left else None
+                done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    broker, outcome = asked.pop(task), task.result()
+                    if isinstance(outcome, UnreachableError):
+                        failures.update(outcome.attempts)
+                        sent = sent or outcome.side_effect.value == "maybe"
+                        self._count_silent(broker)
+                    elif found is None:
+                        found = outcome
+                        earlier = addresses[: addresses.index(broker)]
+                        self._settle(broker, outcome, [each for each in earlier if each in asked.values()])
+            for task in asked:
+                task.cancel()
+        if isinstance(found, Answer):
+            return found
+        raise found or UnreachableError(call.subject, failures, sent=sent)
 
-    async def _send_within(self, patience_seconds: float | None, call: Call, broker: str) -> Answer:
-        began = clock.monotonic()
+    async def _outcome(self, call: Call, broker: str) -> Answer | Exception:
+        """Send a call to a broker; return the answer or the error."""
         try:
-            async with asyncio.timeout(patience_seconds):
-                return await self._send(call, broker, call.headers)
-        except TimeoutError as error:
-            cause = f"no answer within {clock.monotonic() - began:.1f} s"
-            raise UnreachableError(call.subject, {broker: cause}, sent=True) from error
+            return await self._send(call, broker, call.headers)
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            return error
+
+    def _settle(self, broker: str, outcome: Answer | Exception, waiting: Sequence[str]) -> None:
+        """Choose the address of the next call: not a broker that was asked earlier and has not answered."""
+        if isinstance(outcome, Answer):
+            for silent in waiting:
+                self._count_silent(silent)
+            self.prefer(broker)
+        elif isinstance(outcome, ClusterError) and outcome.retryable:
+            self._first = self._addresses.index(broker) + 1
+            self._reconnect_if_one()
 
     async def _after_a_read(self) -> list[str]:
         """Return the addresses after a read, in their new order, which begins with an address that has answered.

@@ -231,6 +231,33 @@ async def test_calls_pass_over_an_address_that_does_not_answer(
     assert [each.path for each in broker.requests] == ["/v1/versions"]
 
 
+async def test_a_slow_broker_keeps_a_read_that_was_sent_to_a_silent_one(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read is answered by a slow broker, even if the next broker that was asked in the meantime never answers."""
+    monkeypatch.setattr("fairlead.connection.transport.READ_SECONDS", 0.05)
+    was_asked = asyncio.Event()
+
+    async def slow(received: Received) -> Reply | None:
+        """Answer after the other broker was asked."""
+        await was_asked.wait()
+        return await good(received)
+
+    async def silent(_: Received) -> Reply | None:
+        """Never answer."""
+        was_asked.set()
+        await asyncio.get_running_loop().create_future()
+        return None
+
+    async with type(broker)() as other:
+        broker.script("/v1/versions", slow)
+        other.script("/v1/versions", silent)
+        async with Transport(ConnectionSettings(bootstrap=(broker.url, other.url))) as transport:
+            answer = await asyncio.wait_for(transport.call(CALL), 30)
+
+    assert answer.broker == broker.url
+
+
 async def test_a_closed_transport_says_so(broker: ScriptedBroker) -> None:
     """A transport that is not open, or was closed, raises ClosedError."""
     transport = Transport(ConnectionSettings(bootstrap=(broker.url,)))
