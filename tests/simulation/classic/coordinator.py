@@ -11,13 +11,13 @@ timers of an event loop.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from classic.keys import group_key, member_key
-from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision, TimestampUs
+from fairlead_api.identifiers import LeaderEpoch, Offset, Revision, TimestampUs
 from fairlead_broker.groups.classic.group import ClassicGroup
 from fairlead_broker.groups.classic.messages import (
     Beat,
@@ -28,11 +28,11 @@ from fairlead_broker.groups.classic.messages import (
     Leave,
     Sync,
 )
-from fairlead_broker.registry.group_records import CoordinatorRecord, OffsetEntry
+from fairlead_broker.registry.group_records import OffsetEntry
 from groups import guards
-from groups.keys import coordinator_key, group_items, offsets_key
+from groups.claim import GroupClaim
+from groups.keys import coordinator_key, offsets_key
 from groups.messages import Commit, Committed, Offsets, Partition, ReadOffsets, Refused, Request
-from simulator.broker import own_registration
 from simulator.store import Item, Key, Transaction
 
 if TYPE_CHECKING:
@@ -44,18 +44,13 @@ AGAIN_SECONDS: Final = 0.2
 """Delay after a change that could not be written."""
 
 
-class Coordinator:
-    """The claim of one group by one process."""
+class Coordinator(GroupClaim):
+    """The coordinator of one group."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         """Create a coordinator that has not claimed the group."""
-        self.name = name
+        super().__init__(broker, name)
         self.group: ClassicGroup | None = None
-        self.closed = False
-        self.claim_revision = Revision(0)
-        self.broker = broker
-        self.entries: dict[Partition, OffsetEntry] = {}
-        self._world: Any = broker.world
         self._early: list[Request] = []
         """Calls that arrived before the group was loaded."""
         self._waiting: dict[int, Request] = {}
@@ -64,41 +59,9 @@ class Coordinator:
         self._changes: deque[ClassicChange] = deque()
         self._queue: list[Request] = []
         """Commits and reads of offsets."""
-        self._busy = True
-        self._timer = 0
-        self._releasing = False
 
-    # -- claim and load the group
-
-    def claim(self, found: Item | None) -> None:
-        """Claim a group without a coordinator; `found` is the group's key as last read."""
-        broker = self.broker
-        record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
-        compares = guards.claim(self.name, found, broker)
-        broker.transact(Transaction(compares, ((coordinator_key(self.name), record, None),)), self._claimed)
-
-    def _claimed(self, answer: tuple[bool, Revision] | None) -> None:
-        if self.closed:
-            return
-        if answer is None or not answer[0]:
-            self.drop()
-            return
-        self.claim_revision = answer[1]
-        self._world.note("claims", self.broker.number, self.name, self.claim_revision)
-        self.load()
-
-    def load(self) -> None:
-        """Read the group's records at a single revision after the claim."""
-        store = self._world.store
-        self.broker.ask_store(lambda: group_items(store, self.name), self.loaded)
-
-    def loaded(self, items: dict[Key, Item] | None) -> None:
-        """Coordinate the group after its records were read from the store."""
-        if self.closed:
-            return
-        if items is None:
-            self.drop()
-            return
+    def take_over(self, items: dict[Key, Item]) -> None:
+        """Coordinate the group with its records."""
         record = items.get(group_key(self.name))
         members = {key[2]: item.value for key, item in items.items() if key[0] == "classic member"}
         for key, item in items.items():
@@ -119,15 +82,9 @@ class Coordinator:
         self._releasing = True
         self._work()
 
-    def drop(self) -> None:
-        """Stop coordinating; waiting members retry."""
-        if self.closed:
-            return
-        self.closed = True
-        self.broker.drop(self)
-        self._world.note("drops", self.broker.number, self.name)
-        for request in (*self._waiting.values(), *self._queue, *self._early):
-            self.broker.answer(request, Refused("coordination_unavailable"))
+    def unanswered(self) -> Iterable[Request]:
+        """Return the calls that wait for an answer."""
+        return (*self._waiting.values(), *self._queue, *self._early)
 
     # -- events
 
@@ -195,7 +152,7 @@ class Coordinator:
             return
         if self._releasing:
             # The outcome of the deletion does not matter, because a claim without its broker's registration is void.
-            deletion = Transaction(self._compares(), (), (coordinator_key(self.name),))
+            deletion = Transaction(self.compares(), (), (coordinator_key(self.name),))
             self.broker.transact(deletion, lambda _: None)
             self.drop()
         elif self._changes:
@@ -224,7 +181,7 @@ class Coordinator:
         first, *rest = portions
         puts = tuple((key, value, None) for key, value in first if value is not None)
         deletes = tuple(key for key, value in first if value is None)
-        transaction = Transaction(self._compares(), puts, deletes)
+        transaction = Transaction(self.compares(), puts, deletes)
         self.broker.transact(transaction, self._written, change, rest)
 
     def _written(
@@ -245,12 +202,6 @@ class Coordinator:
             self._changes.popleft()
             self._world.judge.counts["changes"] += 1
             self._took(self.group.stored(change))
-
-    def _compares(self) -> tuple[Any, ...]:
-        return (
-            *guards.claimed(self.name, self.claim_revision),
-            *own_registration(self.broker.number, self.broker.epoch),
-        )
 
     # -- offsets
 
@@ -297,7 +248,7 @@ class Coordinator:
             (offsets_key(self.name, topic, partition), entry, None)
             for (topic, partition), entry in entries.items()
         )
-        transaction = Transaction(self._compares(), puts)
+        transaction = Transaction(self.compares(), puts)
         self.broker.transact(transaction, self._offsets_written, commits, entries)
 
     def _offsets_written(

@@ -16,6 +16,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId
 from fairlead_broker.groups import TopicShape
 from fairlead_broker.registry.group_records import CoordinatorRecord
 from groups import guards
+from groups.claim import GroupClaim
 from groups.coordinator import Coordinator
 from groups.keys import coordinator_key
 from groups.messages import Answer, Refused, Request
@@ -32,11 +33,11 @@ class Broker(Frame):
 
     world: World
 
-    def __init__(self, world: World, number: int, coordinator: type[Coordinator] = Coordinator) -> None:
+    def __init__(self, world: World, number: int, coordinator: type[GroupClaim] = Coordinator) -> None:
         """Create a broker that is not running; `coordinator` is the class of the groups that it coordinates."""
         super().__init__(world, number)
         self._coordinator = coordinator
-        self.groups: dict[str, Coordinator] = {}
+        self.groups: dict[str, GroupClaim] = {}
         self.topics: dict[str, TopicShape] = {}
         """Topics by name, replaced instead of modified, so that a turn can keep the version it began with."""
         self._holders: dict[str, CoordinatorRecord] = {}
@@ -116,7 +117,7 @@ class Broker(Frame):
         receive = world.members[request.sender].answered
         world.network.send(self.number, request.sender, receive, request, answer)
 
-    def drop(self, coordinator: Coordinator) -> None:
+    def drop(self, coordinator: GroupClaim) -> None:
         """Remove a group that this broker no longer coordinates."""
         if self.groups.get(coordinator.name) is coordinator:
             del self.groups[coordinator.name]

@@ -11,11 +11,11 @@ production coordinator runs in `virtual_time`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, Revision, TimestampUs, TopicId
+from fairlead_api.identifiers import LeaderEpoch, Offset, Revision, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.groups import (
     Group,
@@ -29,14 +29,13 @@ from fairlead_broker.groups import (
 )
 from fairlead_broker.registry.group_records import (
     OFFSETS_PER_KEY,
-    CoordinatorRecord,
     OffsetEntry,
     OffsetsRecord,
 )
 from groups import guards
-from groups.keys import coordinator_key, group_items, key_of, offsets_key
+from groups.claim import GroupClaim
+from groups.keys import coordinator_key, key_of, offsets_key
 from groups.messages import Answer, Commit, Committed, Offsets, Partition, ReadOffsets, Refused, Request
-from simulator.broker import own_registration
 from simulator.store import Item, Key, Transaction
 
 if TYPE_CHECKING:
@@ -46,64 +45,23 @@ DUE_SECONDS: Final = 0.05
 """Minimum delay before a deadline starts a turn."""
 
 
-class Coordinator:
-    """The claim of one group by one process."""
+class Coordinator(GroupClaim):
+    """The coordinator of one group."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         """Create a coordinator that has not claimed the group."""
-        self.name = name
+        super().__init__(broker, name)
         self.group: Group | None = None
-        self.closed = False
-        self.claim_revision = Revision(0)
-        self.broker = broker
-        self.entries: dict[Partition, OffsetEntry] = {}
         self.loaded_at = 0.0
         self.heard: dict[str, float] = {}
         """Time of each member's last accepted heartbeat, for the judge."""
         self.topics_seen: Topics | None = None
         """Topics in the previous turn."""
-        self._world = broker.world
         self._queue: list[Request] = []
-        self._busy = True
         self._in_round: list[Request] = []
-        self._timer = 0
-        self._releasing = False
 
-    # -- claim and load the group
-
-    def claim(self, found: Item | None) -> None:
-        """Claim a group without a coordinator; `found` is the group's key as last read."""
-        broker = self.broker
-        record = CoordinatorRecord(broker=BrokerId(broker.number), broker_epoch=broker.epoch)
-        broker.transact(
-            Transaction(
-                guards.claim(self.name, found, broker), ((coordinator_key(self.name), record, None),)
-            ),
-            self._claimed,
-        )
-
-    def _claimed(self, answer: tuple[bool, Revision] | None) -> None:
-        if self.closed:
-            return
-        if answer is None or not answer[0]:
-            self.drop()
-            return
-        self.claim_revision = answer[1]
-        self._world.note("claims", self.broker.number, self.name, self.claim_revision)
-        self.load()
-
-    def load(self) -> None:
-        """Read the group's records at a single revision after the claim."""
-        store = self._world.store
-        self.broker.ask_store(lambda: group_items(store, self.name), self.loaded)
-
-    def loaded(self, items: dict[Key, Item] | None) -> None:
-        """Coordinate the group after its records were read from the store."""
-        if self.closed:
-            return
-        if items is None:
-            self.drop()
-            return
+    def take_over(self, items: dict[Key, Item]) -> None:
+        """Coordinate the group with its records."""
         state, targets, members = None, {}, {}
         for key, item in items.items():
             if key[0] == "state":
@@ -129,20 +87,14 @@ class Coordinator:
 
     def _release(self) -> None:
         # The outcome of the deletion does not matter, because a claim without its broker's registration is void.
-        deletion = Transaction(self._compares(), (), (coordinator_key(self.name),))
+        deletion = Transaction(self.compares(), (), (coordinator_key(self.name),))
         self.broker.transact(deletion, lambda _: None)
         self.drop()
 
-    def drop(self) -> None:
-        """Stop coordinating; waiting members retry."""
-        if self.closed:
-            return
-        self.closed = True
-        self.broker.drop(self)
-        self._world.note("drops", self.broker.number, self.name)
+    def unanswered(self) -> Iterable[Request]:
+        """Return the calls that wait for an answer."""
         waiting, self._queue, self._in_round = [*self._in_round, *self._queue], [], []
-        for request in waiting:
-            self.broker.answer(request, Refused("coordination_unavailable"))
+        return waiting
 
     # -- turns
 
@@ -192,15 +144,7 @@ class Coordinator:
         first, *rest = portions
         puts = tuple((key_of(self.name, key), record, None) for key, record in first.puts.items())
         deletes = tuple(key_of(self.name, key) for key in sorted(first.deletes, key=repr))
-        self.broker.transact(
-            Transaction(self._compares(), puts, deletes), self._written, turn, requests, rest
-        )
-
-    def _compares(self) -> tuple[Any, ...]:
-        return (
-            *guards.claimed(self.name, self.claim_revision),
-            *own_registration(self.broker.number, self.broker.epoch),
-        )
+        self.broker.transact(Transaction(self.compares(), puts, deletes), self._written, turn, requests, rest)
 
     def _written(
         self,
@@ -306,7 +250,7 @@ class Coordinator:
             )
             for topic_id, slot in sorted(touched)
         )
-        self.broker.transact(Transaction(self._compares(), puts), self._offsets_written, commits, entries)
+        self.broker.transact(Transaction(self.compares(), puts), self._offsets_written, commits, entries)
 
     def _offsets_written(
         self,
