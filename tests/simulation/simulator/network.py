@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Protocol, TypeAlias
 
 from simulator.schedule import Schedule
@@ -34,6 +35,19 @@ class Weather:
     """Fraction of messages that take up to `slow_seconds` longer."""
     slow_seconds: float = 1.0
     usual_seconds: float = 0.01
+
+    @classmethod
+    def drawn(cls, rng: Random, chance: float) -> Weather:
+        """Return faults drawn at random with this chance, and otherwise a network without faults."""
+        if rng.random() >= chance:
+            return cls()
+        return cls(
+            loss=rng.choice((0.0, 0.02, 0.1)),
+            repeat=rng.choice((0.0, 0.1, 0.4)),
+            slow=rng.choice((0.0, 0.1, 0.3)),
+            slow_seconds=rng.choice((0.3, 1.5, 4.0)),
+            usual_seconds=rng.choice((0.005, 0.03)),
+        )
 
 
 @dataclass(slots=True)

@@ -59,15 +59,7 @@ class Plan:
 def draw(rng: Random) -> Plan:
     """Choose the properties of a world at random."""
     faults = tuple(each for each in Fault if rng.random() < 0.45)
-    weather = Weather()
-    if rng.random() < 0.75:
-        weather = Weather(
-            loss=rng.choice((0.0, 0.02, 0.1)),
-            repeat=rng.choice((0.0, 0.1, 0.4)),
-            slow=rng.choice((0.0, 0.1, 0.3)),
-            slow_seconds=rng.choice((0.3, 1.5, 4.0)),
-            usual_seconds=rng.choice((0.005, 0.03)),
-        )
+    weather = Weather.drawn(rng, 0.75)
     return Plan(
         brokers=rng.choice((1, 2, 3, 3)),
         partitions=rng.choice((1, 2, 4)),
