@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, Revision, TimestampUs, TopicId
@@ -193,6 +194,28 @@ def test_a_recreated_topic_is_another_one(metadata: ClusterMetadata) -> None:
 
     assert metadata.topic_by_id(ID) is None
     assert metadata.topic_name(OTHER_ID) == "t"
+
+
+def test_topics_are_unsettled_until_they_are_ready_or_gone(metadata: ClusterMetadata) -> None:
+    """Topics that are being created, enlarged or deleted are unsettled; a ready or removed topic is not."""
+    ready = topic()
+    unsettled = []
+    for revision, record in enumerate(
+        (
+            topic(state=TopicState.CREATING),
+            ready,
+            msgspec.structs.replace(ready, growing_to=2),
+            ready,
+            topic(state=TopicState.DELETING),
+        ),
+        start=1,
+    ):
+        apply(metadata, revision, item(KEYS.topic("t"), record, revision, 1))
+        unsettled.append(set(metadata.unsettled_topics))
+    apply(metadata, 6, gone=(KEYS.topic("t"),))
+
+    assert unsettled == [{"t"}, set(), {"t"}, set(), {"t"}]
+    assert metadata.unsettled_topics == set()
 
 
 def test_the_metadata_revision_grows_with_changes_only(metadata: ClusterMetadata) -> None:

@@ -360,6 +360,26 @@ def test_a_static_member_comes_back_once_its_new_id_is_stored() -> None:
     assert driven.group.state is State.STABLE
 
 
+def test_each_returning_static_member_waits_for_its_own_id() -> None:
+    """A write that stores the new id of one returning static member answers no join of another one."""
+    driven = Driven()
+    first = driven.joined(driven.join(instance_id="i"))
+    second = driven.join(instance_id="j")
+    leader = driven.joined(driven.join(first.member_id, instance_id="i"))
+    driven.sync(driven.joined(second))
+    driven.sync(leader)
+    driven.stores = False
+
+    earlier = driven.join(instance_id="i")
+    later = driven.join(instance_id="j")
+    driven.take(driven.group.stored(driven.changes[-1]))
+    assert driven.joined(earlier).member_id in driven.changes[-2].members
+    assert later not in driven.replies
+    driven.take(driven.group.stored(driven.changes[-1]))
+
+    assert driven.joined(later).member_id in driven.changes[-1].members
+
+
 def test_a_static_member_that_waits_is_replaced() -> None:
     """The waiting join of a static member is refused when its next process joins."""
     driven = Driven()
