@@ -1,4 +1,7 @@
-"""The classic protocol of groups, tested with Kafka's cases: events are inputs; replies and changes are outputs."""
+"""The classic protocol of groups, tested with Kafka's cases: events are inputs; replies and changes are outputs.
+
+The tests share one file because all cases drive the same group with the same functions.
+"""
 
 from __future__ import annotations
 
