@@ -371,6 +371,14 @@ PROGRESSING: Final = ConditionType(
             CLUSTER_ONLY,
         ),
         Reason(
+            "ReplacingCertificates",
+            ("True",),
+            "Brokers load a new certificate or a new authority. The replacement of an authority waits twice for "
+            "clients, each time for spec.security.tls.clientOverlap.",
+            "Nothing. The condition CertificatesReady shows the current step.",
+            CLUSTER_ONLY,
+        ),
+        Reason(
             "Reassigning",
             ("True",),
             "Replicas are being moved; status.reassignment of a Topic and status.progress of a Rebalance show the "

@@ -42,8 +42,8 @@ SERVING_WITHOUT_ONE: Final = 2
 """Smallest number of brokers at which a cluster still serves while one broker is down."""
 MEMORABLE: Final = ("BrokersNotReady",)
 """Reasons for Ready=False that are only set on a cluster that was ready before."""
-
-
+REPLACING: Final = ("Propagating", "Replacing")
+"""Reasons of the condition of the certificates while brokers load a new certificate or authority."""
 OPEN: Final = "every client that reaches the brokers may read, write and delete every topic"
 
 
@@ -245,6 +245,8 @@ def _progressing(facts: Facts) -> tuple[str, str, str]:
         return "True", "ResizingStorage", f"created again: StatefulSet {_names(replaced)}"
     if facts.etcd_changes:
         return "True", "ChangingEtcd", facts.etcd_changes
+    if facts.certificates is not None and facts.certificates.reason in REPLACING:
+        return "True", "ReplacingCertificates", facts.certificates.message
     return "False", "UpToDate", "no change is in progress"
 
 

@@ -15,7 +15,7 @@ import pytest
 from fairlead_api.resources.cluster import Cluster
 from fairlead_api.resources.cluster_status import ClusterStatus, EtcdStatus, ScaleDownStatus
 from fairlead_api.resources.condition_definitions import ConditionName
-from fairlead_api.resources.conditions import Condition, condition, find_condition, rfc3339
+from fairlead_api.resources.conditions import Condition, Truth, condition, find_condition, rfc3339
 from fairlead_operator.plan.actions import Outcomes, ReplaceSet, RestartBroker, RestartReason, RestartRefusal
 from fairlead_operator.plan.observed import Observed
 from fairlead_operator.plan.roll import Hindrance, RollPlan
@@ -136,14 +136,24 @@ def test_clients_outside_have_a_listener_of_their_own() -> None:
     assert state_of(gateway, ConditionName.WARNING) == ("True", "RouteKindMissing")
 
 
-def test_the_status_has_the_condition_of_the_certificates() -> None:
-    """The status contains the condition of the certificates, if the Cluster has security."""
-    propagating = condition(ConditionName.CERTIFICATES_READY, "False", "Propagating", "broker 1", now=NOW)
+@pytest.mark.parametrize(
+    ("status", "reason", "progress"),
+    [
+        ("False", "Propagating", ("True", "ReplacingCertificates")),
+        ("True", "Replacing", ("True", "ReplacingCertificates")),
+        ("True", "Current", ("False", "UpToDate")),
+        ("False", "NotOurs", ("False", "UpToDate")),
+    ],
+)
+def test_certificates_have_a_condition_and_are_progress_while_brokers_load_them(
+    status: Truth, reason: str, progress: tuple[str, str]
+) -> None:
+    """The status has the condition of the certificates; a replacement is progress until its last step."""
+    given = condition(ConditionName.CERTIFICATES_READY, status, reason, "broker 1", now=NOW)
+    found = after(facts(READY, certificates=given))
 
-    assert state_of(after(facts(READY, certificates=propagating)), ConditionName.CERTIFICATES_READY) == (
-        "False",
-        "Propagating",
-    )
+    assert state_of(found, ConditionName.CERTIFICATES_READY) == (status, reason)
+    assert state_of(found, ConditionName.PROGRESSING) == progress
 
 
 def test_the_same_facts_later_give_the_same_status() -> None:
