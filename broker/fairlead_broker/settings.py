@@ -59,7 +59,7 @@ CLEANER_BUFFER_BYTES_MIN = 16 * MIB
 """Smallest memory for the keys of one round of cleaning."""
 KAFKA_SCHEMES = {"plaintext": "http", "ssl": "https"}
 LISTENS_MAX = 3
-"""Maximum number of addresses of the data listener: plain and TLS while clients move, and one for local tools."""
+"""Maximum number of addresses of the data listener (rule T2): plain, TLS, and one for local tools."""
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - a listener may be configured to use these addresses
 

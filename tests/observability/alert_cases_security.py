@@ -1,4 +1,7 @@
-"""Cases of the alerts about certificates, tokens and connections; `alert_cases.py` describes the format of cases."""
+"""Cases of the alerts about certificates, tokens and connections (rules T10, A24).
+
+`alert_cases.py` describes the format of cases.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def address_of(secured: Secured) -> str:
 
 
 async def test_a_refused_topic_fails_alone(secured: Secured) -> None:
-    """A producer immediately fails deliveries to the refused topic only, and the error names the next command."""
+    """A producer at once fails deliveries to the refused topic only, and the error names the next command (rule C4)."""
     token = await topics_of(secured)
     async with Producer(address_of(secured), token=token) as producer:
         given, shown = [await producer.send(topic, b"x") for topic in ("given", "shown")]

@@ -109,7 +109,7 @@ async def test_a_user_is_a_token_and_its_acls(secured: Secured, tmp_path: Path) 
 
 
 async def test_a_profile_names_the_source_of_a_token(secured: Secured, tmp_path: Path) -> None:
-    """A profile names a token's file or command; commands with a different address never send this token."""
+    """A profile names a token's file or command; commands with a different address never send this token (rule C6)."""
     shell, admin = Shell(secured, tmp_path), tmp_path / "admin.token"
     token = admin.read_text().strip()
     created = [

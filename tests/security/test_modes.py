@@ -22,7 +22,7 @@ from security_kit import Secured
 
 
 async def test_a_caller_cannot_lock_itself_out(tmp_path: Path) -> None:
-    """A change from open to enforce needs a caller that may undo it; a reset to open takes effect at once."""
+    """A change from open to enforce needs a caller that may undo it; a reset to open takes effect at once (rule Z2)."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, superusers="user:root")

@@ -128,7 +128,7 @@ async def test_offsets_of_a_commit_need_rights_on_group_and_topics(secured: Secu
 
 
 async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
-    """Lists and descriptions contain no topic and no group that the caller may not describe."""
+    """Lists and descriptions contain no topic and no group that the caller may not describe (rule Z8)."""
     token, _, transaction = await scene(secured)
     await secured.call("PUT", "/v1/groups/other/offsets", secured.admin, {"offsets": [OFFSET]})
     paths = {
@@ -167,7 +167,10 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
 
 
 async def test_a_subscription_by_pattern_needs_every_topic_of_its_prefix(secured: Secured) -> None:
-    """A pattern is admitted if the caller may read all topics with its literal prefix, so it reveals no hidden name."""
+    """A pattern is admitted if the caller may read all topics with its literal prefix (rule Z14).
+
+    The assigned topics therefore reveal no hidden name.
+    """
     token, _, _ = await scene(secured)
     await secured.acl("user:ann", "read", "topic:shop.*")
     answers = [

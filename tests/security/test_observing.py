@@ -42,7 +42,9 @@ def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
 
 
 async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
-    """In `observe` mode, no call is refused; the list has the first missing right of each call that `enforce` refuses.
+    """In `observe` mode, no call is refused; the list has the missing rights of calls that `enforce` refuses (rule Z3).
+
+    Of each call, the list has the first missing right.
 
     After the listed rights have been granted, `enforce` refuses none of the listed calls.
     """

@@ -1,4 +1,4 @@
-"""Common prefix of all names that a topic pattern matches, for checking a subscription by pattern.
+"""Common prefix of all names that a topic pattern matches, for checking a subscription (rule Z14).
 
 The calls of group members use this module.
 """

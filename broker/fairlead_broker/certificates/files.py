@@ -1,4 +1,4 @@
-"""Names of the files in a folder of TLS material: the files of a Kubernetes Secret of type TLS, and the authorities."""
+"""Names of the files in a folder of TLS material (rule T1): those of a Kubernetes Secret of type TLS, and `ca.crt`."""
 
 from __future__ import annotations
 

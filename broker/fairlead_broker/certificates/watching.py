@@ -2,7 +2,8 @@
 
 `wiring` loads all material when the broker starts, and a fault then ends the broker. `wiring` also runs the watch,
 which reads changed files. While the broker runs, a fault changes nothing: the previous certificate stays in use, and
-the fault is logged once. The module must not depend on listeners, which subscribe to changes.
+the fault is logged once. Metrics show the validity of each certificate and the replacements (rule T10). The module must
+not depend on listeners, which subscribe to changes.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ class Peers:
         return messages.decode(BrokerReport, answer.body)
 
     async def renew(self, tls: PeerTls) -> None:
-        """Use new TLS material for new connections.
+        """Use new TLS material for new connections (rule T9).
 
         Calls in progress have a minute to end on the previous connections.
         """

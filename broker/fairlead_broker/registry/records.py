@@ -110,7 +110,7 @@ class ClusterRecord(Record, frozen=True, kw_only=True):
 
 
 class Addresses(Entry, frozen=True, kw_only=True):
-    """Addresses of a broker's listeners, each `host:port`."""
+    """Addresses of a broker's listeners, each `host:port` (rule T3)."""
 
     data: str
     """Address for clients without TLS; empty if the broker serves only clients with TLS."""

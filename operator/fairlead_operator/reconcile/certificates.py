@@ -1,7 +1,8 @@
 """One step of a Cluster's certificates: reads the Secrets, makes a plan, and writes missing or expiring certificates.
 
 The reconciler of Clusters calls this step before all other steps, so that certificates are renewed while other parts of
-a Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6).
+a Cluster are blocked (rule K4). A Secret that belongs to another program is never written (rule K6). Secrets are read
+by name, and never listed or watched (rule K7).
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ def _arguments(cluster: Cluster, transport: EtcdTransport, quota_bytes: int) -> 
 
 
 def secure_arguments(folder: str) -> list[str]:
-    """Return the arguments of a member with TLS; its clients and peers need a certificate from the authority."""
+    """Return the arguments of a member with TLS (rule T15): clients and peers need a certificate of the authority."""
     files = (("cert-file", "tls.crt"), ("key-file", "tls.key"), ("trusted-ca-file", "ca.crt"))
     return [
         *(f"--{prefix}{option}={folder}/{file}" for prefix in ("", "peer-") for option, file in files),

@@ -231,7 +231,7 @@ async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> No
 async def test_a_user_with_rights_on_other_keys_is_warned_about(
     guarded: EtcdCluster, user: EtcdUser, warned: bool
 ) -> None:
-    """A broker warns about a user that can read the keys of other programs."""
+    """A broker warns about a user that can read the keys of other programs (rule T16)."""
     log = CapturingLogger()
     await warn_if_wide(guarded.client(user=user), user.name, structlog.wrap_logger(log, processors=[]))
 

@@ -98,7 +98,7 @@ async def test_pages_of_other_sites_do_not_reach_a_loopback_broker(cluster) -> N
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:0", "0.0.0.0:0"])
 async def test_pages_of_other_sites_change_nothing(cluster, listen: str) -> None:
-    """Every call except GET from a page of another site is refused by every data listener before it has an effect."""
+    """Every call but GET from a page of another site is refused by each data listener, without effects (rule T13)."""
     broker = await cluster.start(listen=listen, advertise="127.0.0.1:9520", security="open")
     api = await cluster.client(f"127.0.0.1:{broker.addresses.data.rpartition(':')[2]}")
     await api.create("flights")

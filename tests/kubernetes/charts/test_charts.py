@@ -85,7 +85,10 @@ def test_no_right_beyond_namespaces(scope: str) -> None:
 
 
 def test_no_right_that_is_never_used() -> None:
-    """An operator has only rights that it uses: it updates only its Lease and finalizers, and only patches statuses."""
+    """An operator has only the rights that it uses (rule K7).
+
+    It updates only its Lease and finalizers, and only patches statuses.
+    """
     granted, usual = (
         {
             (resource, verb)

@@ -149,11 +149,11 @@ async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path
 async def test_no_call_fails_while_certificates_are_replaced(
     authority: Authority, tls: Path, tmp_path: Path, renewals: int, seconds: float
 ) -> None:
-    """Producers, a long-polling group, tails and replication continue while all listeners change certificates.
+    """Producers, a polling group, tails and replication continue while all listeners change certificates.
 
     The replacements also change the authority, while every broker and client accepts both authorities. The long form
     of the test replaces the certificates every five seconds for ten minutes, and afterwards no thread and no descriptor
-    is left (proof V9).
+    is left (rules T8, T9, proof V9).
     """
     later = Authority.make("Later authority")
     authority.issue().write(tls, authority, later)
@@ -198,7 +198,7 @@ async def test_no_call_fails_while_certificates_are_replaced(
 async def test_material_that_cannot_be_used_changes_nothing(
     broker: RunningBroker, authority: Authority, tls: Path, lines: Lines
 ) -> None:
-    """A broken file leaves the previous certificate in use and is counted; a good file is used, and audited."""
+    """A broken file leaves the previous certificate in use and is counted; a good file is audited (rules T7, T10)."""
     ca = tls / "ca.crt"
     before = await shown(broker.addresses.data_tls, ca)
     registry = broker.broker.telemetry.registry

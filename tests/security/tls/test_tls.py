@@ -100,7 +100,7 @@ async def test_a_listener_with_an_authority_of_clients_wants_certificates(
 
 
 async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: Path) -> None:
-    """A client gets addresses with its own scheme from a broker with an address of each scheme; both are counted."""
+    """A client gets addresses with its own scheme; calls of each scheme are counted (rules T2, T3)."""
     given = {"listen": f"http://{FREE},https://{FREE}", "peer_listen": FREE, "ops_listen": FREE, "tls": tls}
     broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
     plain, secure = f"http://{broker.addresses.data}", f"https://{broker.addresses.data_tls}"
@@ -123,7 +123,7 @@ async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: 
 async def test_only_tls_1_3_is_spoken_unless_a_setting_says_otherwise(
     broker: RunningBroker, tls: Path
 ) -> None:
-    """By default a client that offers at most TLS 1.2 is refused by every listener."""
+    """By default a client that offers at most TLS 1.2 is refused by every listener (rule T5)."""
     context = ssl.create_default_context(cafile=tls / "ca.crt")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     for address in (broker.addresses.data_tls, broker.addresses.ops, broker.addresses.peer):

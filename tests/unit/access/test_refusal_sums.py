@@ -14,7 +14,7 @@ from fairlead_broker.access.refusal_sums import RefusalKind, RefusalSums
 
 @given(st.lists(st.one_of(st.integers(0, 4), st.none()), max_size=60), st.integers(1, 5))
 def test_reports_and_sums_count_every_refusal(steps: list[int | None], kinds_max: int) -> None:
-    """Immediate reports and sums together count each refusal once, even with more kinds of refusals than sums."""
+    """Immediate reports and sums together count each refusal once, even with more kinds than sums (rule U2)."""
     sums: RefusalSums[int] = RefusalSums()
     counted: Counter[int] = Counter()
     with pytest.MonkeyPatch.context() as patch:

@@ -43,7 +43,7 @@ def chosen(bootstrap: str = HERE, **arguments: Any) -> Credentials:
 async def test_arguments_precede_the_environment_and_the_mounted_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The sources of a token are an argument, a variable and the mounted file, in this order of precedence."""
+    """The sources of a token are an argument, a variable and the mounted file, in this order (rule C1)."""
     (tmp_path / "mounted").write_text("mounted\n")
     told = [str(chosen())]
     monkeypatch.setenv("FAIRLEAD_TOKEN_FILE", "/variable")

@@ -51,7 +51,7 @@ class ConnectionLimits:
 
 
 class TlsVersion(Enum):
-    """Lowest TLS version that a listener accepts."""
+    """Lowest TLS version that a listener accepts (rule T5)."""
 
     TLS_1_2 = "1.2"
     TLS_1_3 = "1.3"
