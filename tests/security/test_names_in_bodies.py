@@ -166,6 +166,27 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     assert msgspec.json.decode(seen["list_groups"])["next"] is None
 
 
+async def test_a_tag_of_metadata_belongs_to_a_caller_and_its_access(secured: Secured) -> None:
+    """A caller gets 304 for its own ETag only, and a full answer once its access has changed (rule Z8)."""
+    callers = {name: (await secured.token(f"user:{name}"))["token"] for name in ("ann", "bob")}
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "shop.books"})
+    given = [await secured.acl(f"user:{name}", "describe", "topic:shop.*") for name in callers]
+    first = await secured.call("GET", "/v1/metadata", callers["ann"])
+
+    async def repeat(token: str) -> Answer:
+        """Ask with the ETag of the first answer."""
+        return await secured.call("GET", "/v1/metadata", token, if_none_match=first.headers["etag"])
+
+    answers = [await repeat(token) for token in (callers["ann"], callers["bob"], secured.admin)]
+    await secured.call("DELETE", f"/v1/acls/{given[0]}", secured.admin)
+    after = await repeat(callers["ann"])
+
+    assert [each.status for each in answers] == [304, 200, 200]
+    assert {each.headers["vary"] for each in (first, *answers, after)} == {"authorization"}
+    assert [each["name"] for each in first.json["topics"]] == ["shop.books"]
+    assert (after.status, after.json["topics"]) == (200, [])
+
+
 async def test_a_subscription_by_pattern_needs_every_topic_of_its_prefix(secured: Secured) -> None:
     """A pattern is admitted if the caller may read all topics with its literal prefix (rule Z14).
 
