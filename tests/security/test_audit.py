@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest  # noqa: TC002
 
 from audit_kit import Lines
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_api.audit_events import AUDIT_TOPIC, AuditRecord
+from fairlead_broker.runtime import audit_log
 from issuer_kit import AUDIENCE, TestIssuer
 from security_kit import Secured
 from waiting import pause
@@ -172,6 +174,24 @@ async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> No
     assert refused == 403
     assert {each.broker for each in stored} == {1, 2}
     assert {each.broker for each in written} == {1, 2}
+
+
+async def test_records_beyond_a_full_queue_are_logged_and_counted(
+    secured: Secured, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a full queue for the topic, a call is answered, its record is logged, and a metric counts it (rule U1)."""
+    config = {"config": {"audit.topic.enable": True, "default.replication.factor": 1}}
+    await secured.call("PATCH", "/v1/cluster/config", secured.admin, config)
+    monkeypatch.setattr(audit_log, "LINES_MAX", 0)
+    registry = secured.cluster.brokers[1].broker.telemetry.registry
+    before = registry.get_sample_value("fairlead_audit_topic_dropped_total")
+    lines.take()
+    made = await secured.call("POST", "/v1/topics", secured.admin, {"name": "orders"})
+    after = registry.get_sample_value("fairlead_audit_topic_dropped_total")
+
+    assert made.status == 201
+    assert [each.route for each in lines.take()] == ["create_topic"]
+    assert (before, after) == (0, 1)
 
 
 async def read_until(secured: Secured, met: Callable[[list[AuditRecord]], bool]) -> list[AuditRecord]:

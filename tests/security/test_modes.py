@@ -14,11 +14,14 @@ from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.identifiers import TimestampUs
 from fairlead_api.token_text import TokenText
+from fairlead_broker.controlling import security
 from fairlead_broker.coordination import bootstrap
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.security_records import TokenRecord
 from fairlead_broker.registry.store_writes import Delete, Put
 from security_kit import Secured
+
+QUOTA = {"each": {"requests_per_second": 1000}}
 
 
 async def test_a_caller_cannot_lock_itself_out(tmp_path: Path) -> None:
@@ -282,6 +285,29 @@ async def test_acls_are_listed_by_kind_and_name(
     listed = sorted(f"{each['kind']}:{each['pattern']}" for each in answer.json.get("items", ()))
 
     assert (listed if answer.status == 200 else answer.code) == expected
+
+
+async def test_tokens_acls_and_quotas_are_limited_in_number(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the maximum, a further token, ACL or quota is refused; an equal ACL is not a further one (A12, Z4)."""
+    metadata = secured.cluster.broker(1).metadata
+    acl = {"principal": "user:ann", "operations": ["read"], "kind": "topic", "pattern": "a"}
+    calls = (
+        ("POST", "/v1/tokens", {"principal": "user:ann"}, "/v1/tokens", {"principal": "user:bob"}),
+        ("POST", "/v1/acls", acl, "/v1/acls", {**acl, "pattern": "b"}),
+        ("PUT", "/v1/quotas/user%3Aann", QUOTA, "/v1/quotas/user%3Abob", QUOTA),
+    )
+    made = [await secured.call(method, path, secured.admin, body) for method, path, body, *_ in calls]
+    monkeypatch.setattr(security, "TOKENS_MAX", len(metadata.tokens))
+    monkeypatch.setattr(security, "ACLS_MAX", len(metadata.acls))
+    monkeypatch.setattr(security, "QUOTAS_MAX", len(metadata.quotas))
+    further = [await secured.call(method, path, secured.admin, body) for method, *_, path, body in calls]
+    equal = await secured.call("POST", "/v1/acls", secured.admin, acl)
+
+    assert [each.status for each in made] == [201, 201, 200]
+    assert [(each.status, each.code) for each in further] == [(409, "conflict")] * 3
+    assert equal.status == 200
 
 
 async def test_a_repeated_wrong_token_does_not_affect_new_callers(secured: Secured) -> None:
