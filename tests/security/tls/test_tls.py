@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certificate_kit import Authority
 from fairlead import Admin, Consumer, Producer, clock
 from fairlead.connection.pool import LOOK_SECONDS
-from fairlead.errors import UnreachableError
+from fairlead.errors import DeliveryTimeoutError, UnreachableError
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.settings import BrokerSettings, Endpoint
 from fairlead_broker.stop_preparation import StopPreparation
@@ -118,6 +120,55 @@ async def test_a_client_learns_addresses_of_its_own_scheme(tls: Path, tmp_path: 
         assert min(requests.values()) >= 2
     finally:
         await broker.stop()
+
+
+@asynccontextmanager
+async def proxy_with_tls(address: str, tls: Path) -> AsyncIterator[str]:
+    """Run a proxy that terminates TLS in front of a listener without TLS, and yield its address."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tls / "tls.crt", tls / "tls.key")
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy the bytes of one direction."""
+        while received := await reader.read(1 << 16):
+            writer.write(received)
+            await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client to the listener."""
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    try:
+        yield "https://{}:{}".format(*server.sockets[0].getsockname())
+    finally:
+        server.close()
+
+
+async def test_a_client_with_tls_calls_no_address_without_tls(tls: Path, tmp_path: Path) -> None:
+    """A client that called with TLS sends no record to an address without TLS, even if a broker names it (rule C3)."""
+    given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE}
+    broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
+    plain, ca = str(broker.addresses.data), tls / "ca.crt"
+    try:
+        async with proxy_with_tls(plain, tls) as secure:
+            async with Admin(secure, ca_file=ca) as admin:
+                await admin.create_topic("flights", partitions=1)
+                named = [each.address for each in (await admin.metadata()).brokers]
+            async with Producer(secure, ca_file=ca, delivery_timeout="1s") as producer:
+                with pytest.raises(DeliveryTimeoutError):
+                    await producer.send_and_wait("flights", b"refused")
+            async with Producer(secure, ca_file=ca, one_address=True) as producer:
+                stored = await producer.send_and_wait("flights", b"stored")
+    finally:
+        await broker.stop()
+
+    assert named == [f"http://{plain}"]
+    assert stored.offset == 0
 
 
 async def test_only_tls_1_3_is_spoken_unless_a_setting_says_otherwise(
