@@ -171,16 +171,34 @@ async def test_a_client_with_tls_calls_no_address_without_tls(tls: Path, tmp_pat
     assert stored.offset == 0
 
 
+@pytest.mark.parametrize(("tls_min", "served"), [("1.3", []), ("1.2", ["data", "ops"])])
 async def test_only_tls_1_3_is_spoken_unless_a_setting_says_otherwise(
-    broker: RunningBroker, tls: Path
+    tls: Path, tmp_path: Path, tls_min: str, served: list[str]
 ) -> None:
-    """By default a client that offers at most TLS 1.2 is refused by every listener (rule T5)."""
+    """A client that offers at most TLS 1.2 is refused by the peer listener, and by default by all (rules T1, T5)."""
+    given = {"listen": FREE, "peer_listen": FREE, "ops_listen": FREE, "tls": tls, "tls_min": tls_min}
+    broker = await start_broker(BrokerSettings.load({"data": tmp_path / "data", **given}))
+    addresses = {
+        "data": broker.addresses.data_tls, "ops": broker.addresses.ops, "peer": broker.addresses.peer
+    }  # fmt: skip
     context = ssl.create_default_context(cafile=tls / "ca.crt")
+    # The peer listener asks for a certificate after the handshake of the server.
+    context.load_cert_chain(tls / "tls.crt", tls / "tls.key")
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    for address in (broker.addresses.data_tls, broker.addresses.ops, broker.addresses.peer):
-        host, _, port = str(address).rpartition(":")
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await asyncio.open_connection(host, int(port), ssl=context)
+    found = []
+    try:
+        for name, address in addresses.items():
+            host, _, port = str(address).rpartition(":")
+            try:
+                _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+            except (ssl.SSLError, ConnectionError):
+                continue
+            found.append(name)
+            writer.transport.abort()
+    finally:
+        await broker.stop()
+
+    assert found == served
 
 
 async def test_a_client_changes_to_new_files_by_itself(
