@@ -1,8 +1,9 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
-Every round measures the same work on the same machine in five ways: Fairlead with TLS, in plaintext and with access
-rules, and Kafka with TLS and in plaintext. A separate process opens connections at a fixed rate while another client
-produces over its own connection.
+Every round measures the same work on the same machine in five ways: Kafka with TLS and in plaintext once, then Fairlead
+with TLS, in plaintext and with access rules several times in alternating order. Two setups of Fairlead are compared
+measurement by measurement. A comparison with Kafka uses the medians of the rounds. A separate process opens connections
+at a fixed rate while another client produces over its own connection.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import TypeAlias, TypeVar
 
 from cryptography import x509
@@ -51,6 +54,8 @@ COMPARISONS = (
     ),
 )
 """Comparisons: name, the two setups that are compared, and the target ratios for producing and consuming."""
+REPEATS = 5
+"""Measurements of each Fairlead broker in a round, since the ratios of these brokers are near to 1."""
 HANDSHAKE_SECONDS = 5.0
 HANDSHAKES_AT_ONCE = 8
 HANDSHAKES_PER_SECOND = 500
@@ -59,8 +64,8 @@ HANDSHAKES_PER_SECOND = 500
 PeerT = TypeVar("PeerT", bound=PeerProcess)
 Rates: TypeAlias = tuple[float, float]
 """Records per second when producing and when consuming."""
-Figures: TypeAlias = dict[str, list[Rates]]
-"""Rates of each setup, round by round."""
+Figures: TypeAlias = dict[str, list[list[Rates]]]
+"""Rates of each setup: the measurements of each round."""
 
 
 class Scene:
@@ -133,13 +138,13 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
 
 
 def measured_in_turn(scene: Scene, pairs: int) -> Figures:
-    """Measure each way of producing and consuming once in every round; return the records per second of each way."""
+    """Measure each way of producing and consuming in every round; return the records per second of each way."""
     fairlead: list[tuple[FairleadPeer, dict[str, str]]] = [
         (scene.encrypted, scene.trust),
         (scene.plain, {}),
         (scene.enforced, {"FAIRLEAD_TOKEN_FILE": str(scene.token)}),
     ]
-    ways: dict[str, Callable[[], Rates]] = {
+    ours: dict[str, Callable[[], Rates]] = {
         peer.name: partial(_fairlead, scene, scene.bench(peer, **environment), peer)
         for peer, environment in fairlead
     }
@@ -148,15 +153,20 @@ def measured_in_turn(scene: Scene, pairs: int) -> Figures:
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={scene.tls / 'ca.crt'}\n"
     )
     kafka = scene.bench(scene.plain)
-    ways |= {
+    theirs: dict[str, Callable[[], Rates]] = {
         "kafka encrypted": partial(_kafka, scene, kafka, settings),
         "kafka plain": partial(_kafka, scene, kafka, None),
     }
-    figures: Figures = {name: [] for name in ways}
+    figures: Figures = {name: [] for name in (*ours, *theirs)}
     for number in range(pairs):
-        for name, measure in ways.items():
-            figures[name].append(measure())
-            produced, consumed = figures[name][-1]
+        for each in figures.values():
+            each.append([])
+        in_turn = list(theirs.items())
+        for repeat in range(REPEATS):
+            in_turn += list(ours.items())[:: -1 if repeat % 2 else 1]
+        for name, measure in in_turn:
+            produced, consumed = measure()
+            figures[name][-1].append((produced, consumed))
             print(
                 f"round {number + 1}, {name}: {produced:,.0f} and {consumed:,.0f} records/s",
                 file=sys.stderr,
@@ -169,10 +179,17 @@ def cases_of(figures: Figures) -> list[Pairs]:
     """Return a case for producing and a case for consuming of each comparison between two ways."""
     found = []
     for what, ours, theirs, targets in COMPARISONS:
+        in_rounds = "kafka" in ours + theirs
         for place, verb in enumerate(("produce", "consume")):
-            values = (tuple(each[place] for each in figures[name]) for name in (ours, theirs))
+            values = (_values(figures[name], place, in_rounds) for name in (ours, theirs))
             found.append(Pairs(f"{verb} {VALUE_BYTES} B: {what}", "records/s", *values, targets[place]))
     return found
+
+
+def _values(rounds: list[list[Rates]], place: int, in_rounds: bool) -> tuple[float, ...]:
+    """Return all measurements, or the median of each round."""
+    values = [[rates[place] for rates in each] for each in rounds]
+    return tuple(median(each) for each in values) if in_rounds else tuple(chain.from_iterable(values))
 
 
 def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
@@ -182,8 +199,9 @@ def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
     decisions.
     """
     rates: dict[str, list[float]] = {"enforced": [], "plain": []}
-    for _ in range(pairs):
-        for peer, token in ((scene.enforced, scene.token), (scene.plain, None)):
+    setups: list[tuple[FairleadPeer, Path | None]] = [(scene.enforced, scene.token), (scene.plain, None)]
+    for number in range(pairs * REPEATS):
+        for peer, token in setups[:: -1 if number % 2 else 1]:
             scene.alone(peer)
             bench = scene.bench(peer)
             with _variables({} if token is None else {"FAIRLEAD_TOKEN_FILE": str(token)}):

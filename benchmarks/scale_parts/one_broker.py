@@ -83,13 +83,14 @@ def partitions(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     for count in options.partitions:
         with broker(folder / str(count)) as fairlead:
             began = time.monotonic()
-            for first in range(0, count, TOPIC_PARTITIONS):
-                topic(fairlead.url, f"many-{first}", min(TOPIC_PARTITIONS, count - first))
+            # One partition of the broker belongs to the probe's topic.
+            for first in range(0, count - 1, TOPIC_PARTITIONS):
+                topic(fairlead.url, f"many-{first}", min(TOPIC_PARTITIONS, count - 1 - first))
             figures = {"creation, s": time.monotonic() - began}
             figures |= measured(fairlead, fairlead.url, PROBE, options.seconds)
             produced = work(
                 "workloads/workload.py", "produce", url=fairlead.url, topic="many-0",
-                partitions=min(count, TOPIC_PARTITIONS), records=PRODUCED_RECORDS, batch_records=BATCH_RECORDS,
+                partitions=min(count - 1, TOPIC_PARTITIONS), records=PRODUCED_RECORDS, batch_records=BATCH_RECORDS,
             )  # fmt: skip
             os.sync()
             figures["produced, records/s"] = produced["records_per_second"]
