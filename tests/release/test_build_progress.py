@@ -1,4 +1,4 @@
-"""A build of images reports its steps while they run, since the longest step takes a quarter of an hour."""
+"""Builds of images and of Go programs report their steps while they run: a step takes up to a quarter of an hour."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import checkout
+import etcd_build
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def bases() -> Any:
@@ -41,3 +42,22 @@ def test_a_long_step_says_that_it_runs(tmp_path: Path, capfd: pytest.CaptureFixt
 
     assert step.result() == "given found"
     assert told.splitlines()[:2] == ["download packages", "download packages: 0 s"]
+
+
+def test_a_compilation_reports_the_packages_that_are_compiled(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compilation is named when it begins, while it runs and when it ends; a failure shows the compiler's output."""
+    monkeypatch.setattr(etcd_build, "REPORT_SECONDS", 0)
+    etcd_build.compile_program("kubelet", ["sh", "-c", "echo first >&2; echo second >&2"], tmp_path)
+    told = capfd.readouterr().err.splitlines()
+    with pytest.raises(etcd_build.EtcdNotBuilt) as failed:
+        etcd_build.compile_program("kubelet", ["sh", "-c", "echo no such package >&2; exit 1"], tmp_path)
+
+    assert told == [
+        "build kubelet from Go modules",
+        "build kubelet: 1 packages compiled after 0 s",
+        "build kubelet: 2 packages compiled after 0 s",
+        "built kubelet in 0 s",
+    ]
+    assert "no such package" in str(failed.value)
