@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.group.settings import CommitMode
     from fairlead.producer import Producer
     from fairlead.producing.delivery import BatchDelivery, BatchMetadata, Delivery, RecordMetadata
+    from fairlead.producing.holding import ProducerMetrics
     from fairlead.reading.offsets import OffsetAndTimestamp
     from fairlead.records import ConsumerBatch, Record
     from fairlead.settings import OffsetPolicy
@@ -42,6 +43,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetPolicy",
     "Producer",
+    "ProducerMetrics",
     "Record",
     "RecordMetadata",
     "Table",
@@ -65,6 +67,7 @@ _HOMES = {
     "OffsetAndTimestamp": "fairlead.reading.offsets",
     "OffsetPolicy": "fairlead.settings",
     "Producer": "fairlead.producer",
+    "ProducerMetrics": "fairlead.producing.holding",
     "Record": "fairlead.records",
     "RecordMetadata": "fairlead.producing.delivery",
     "Table": "fairlead.table",

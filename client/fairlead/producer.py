@@ -46,6 +46,7 @@ from fairlead.errors import (
 from fairlead.producing.accumulator import UNDRAINED_MAX, Accumulator
 from fairlead.producing.delivery import BatchDelivery, Delivery, RecordMetadata, outcome
 from fairlead.producing.fitting import BatchSizes
+from fairlead.producing.holding import Holding, ProducerMetrics
 from fairlead.producing.pending_batch import (
     RECORD_OVERHEAD_BYTES,
     PartitionQueue,
@@ -246,6 +247,7 @@ class Producer:
             transaction_timeout_seconds=seconds_of(transaction_timeout, "transaction_timeout"),
         )  # fmt: skip
         self._accumulator = Accumulator(self._settings)
+        self._holding = Holding()
         self._tracing = ProducerTracing.at_hand()
         self._routes: dict[str, TopicRoute] = {}
         self._room_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -285,6 +287,7 @@ class Producer:
             self._metadata,
             self._transport,
             self._settings,
+            self._holding,
             on_settled=self._settled,
             on_picture=self._picture_taken,
             on_halted=self._sender_halted,
@@ -343,6 +346,11 @@ class Producer:
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._transport.close()
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Number and length of the waits that brokers have requested because of quotas."""
+        return self._holding.metrics
 
     def transaction(self) -> Transaction:
         """Return the next transaction for `async with`; leaving the block commits it, an exception aborts it.

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 PAGES = {
-    "producer": ("Producer", ("Producer", "Delivery", "RecordMetadata", "BatchDelivery", "BatchMetadata", "Acks")),
+    "producer": (
+        "Producer",
+        ("Producer", "Delivery", "RecordMetadata", "BatchDelivery", "BatchMetadata", "ProducerMetrics", "Acks"),
+    ),
     "consumer": (
         "Consumer",
         ("Consumer", "ConsumerBatch", "Record", "TopicPartition", "Membership", "CommitMode", "OffsetPolicy",

@@ -167,7 +167,7 @@ async def test_a_producer_over_its_quota_keeps_order_and_gets_few_refusals(
             waiting.append(await producer.send("t", b"%06d" % number + b"x" * 1000))
             if len(waiting) > UNACKNOWLEDGED_MAX:
                 await waiting.popleft()
-    took = time.monotonic() - begun
+    took, counted = time.monotonic() - begun, producer.metrics
     stored = []
     async with Consumer(address) as consumer:
         await consumer.assign([TopicPartition("t", 0)])
@@ -179,4 +179,6 @@ async def test_a_producer_over_its_quota_keeps_order_and_gets_few_refusals(
     assert stored == list(range(records))
     # The amount that the quota allows in a second is admitted at once.
     assert took >= records * 1000 / 40_000 - 1.5
+    assert counted.waits > 0
+    assert counted.waited_seconds > 0
     assert refused.labels("user:ann", "produce_bytes_per_second")._value.get() <= REFUSALS_MAX

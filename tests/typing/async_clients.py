@@ -20,6 +20,7 @@ from fairlead import (
     OffsetAndTimestamp,
     OffsetPolicy,
     Producer,
+    ProducerMetrics,
     Record,
     RecordMetadata,
     TopicPartition,
@@ -40,6 +41,8 @@ async def produce() -> None:
         name="billing",
     ) as producer:
         assert_type(producer, Producer)
+        assert_type(producer.metrics, ProducerMetrics)
+        assert_type(producer.metrics.waited_seconds, float)
         delivery = await producer.send("flights", b"1545", key=b"UA", headers=[("a", b"b")], partition=1)
         assert_type(delivery, Delivery)
         assert_type(delivery.done, bool)

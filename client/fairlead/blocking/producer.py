@@ -20,6 +20,7 @@ from fairlead.producer import Producer as AsyncProducer
 from fairlead.producing.delivery import BatchDelivery as AsyncBatchDelivery
 from fairlead.producing.delivery import BatchMetadata, RecordMetadata
 from fairlead.producing.delivery import Delivery as AsyncDelivery
+from fairlead.producing.holding import ProducerMetrics
 from fairlead.producing.transactions import HandedOver, JointCommit, OpenTransaction, SendCommit
 from fairlead.records import Headers
 from fairlead.tracing import ProducerTracing
@@ -132,6 +133,11 @@ class Producer(Facade[AsyncProducer]):
 
     send_and_wait = blocking(AsyncProducer.send_and_wait)
     refresh_metadata = blocking(AsyncProducer.refresh_metadata)
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Number and length of the waits that brokers have requested because of quotas."""
+        return self._client.metrics
 
     def transaction(self) -> Transaction:
         """Return the next transaction for `with`; leaving the block commits the transaction, an exception aborts it.

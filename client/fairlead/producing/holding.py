@@ -9,6 +9,7 @@ refused. This module must not depend on requests or batches.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Final
 
 _LOG: Final = logging.getLogger("fairlead")
@@ -18,20 +19,40 @@ LOG_SECONDS: Final = 60.0
 """Minimum time between two log lines about waits."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProducerMetrics:
+    """Counts of one producer since its creation."""
+
+    waits: int
+    """Number of answers with which brokers requested a wait because of a quota."""
+    waited_seconds: float
+    """Seconds of all requested waits. Waits for one broker that overlap count once."""
+
+
 class Holding:
     """Waiting times that brokers have requested."""
 
-    __slots__ = ("_logged_at", "_until")
+    __slots__ = ("_logged_at", "_seconds", "_until", "_waits")
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
         self._logged_at = -LOG_SECONDS
+        self._waits = 0
+        self._seconds = 0.0
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """Number and length of the waits so far."""
+        return ProducerMetrics(self._waits, self._seconds)
 
     def hold(self, broker: str, seconds: float, now: float) -> None:
         """Record the seconds to wait from the answer of a broker; 0 if the broker did not request a wait."""
         if seconds <= 0:
             return
-        self._until[broker] = max(now + seconds, self._until.get(broker, 0.0))
+        before = self._until.get(broker, now)
+        self._until[broker] = max(now + seconds, before)
+        self._waits += 1
+        self._seconds += self._until[broker] - max(now, before)
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now
             _LOG.warning(

@@ -181,6 +181,7 @@ class Sender:
         metadata: MetadataCache,
         transport: Transport,
         settings: ProducerSettings,
+        holding: Holding,
         *,
         on_settled: Callable[[PendingBatch], None],
         on_picture: Callable[[], None],
@@ -202,7 +203,7 @@ class Sender:
         self._awake = asyncio.Event()
         self._stopping = False
         self._in_flight: defaultdict[str, int] = defaultdict(int)
-        self._holding = Holding()
+        self._holding = holding
         self._halted: FairleadError | None = None
         self._identifying: asyncio.Task[None] | None = None
         self._refresh: asyncio.Task[None] | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.producing.holding import PACED_SECONDS, Holding
+import pytest  # noqa: TC002
+
+from fairlead.producing.holding import LOG_SECONDS, PACED_SECONDS, Holding, ProducerMetrics
 
 
 def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
@@ -20,3 +22,15 @@ def test_requests_wait_and_are_then_sent_one_at_a_time() -> None:
     assert holding.in_flight_max("b", 5, 101) == 5
     assert holding.until("a", 106 + PACED_SECONDS) <= 106 + PACED_SECONDS
     assert holding.until("a", 300) == 300
+
+
+def test_waits_are_counted_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Every requested wait is counted; seconds of overlapping waits for one broker are counted once."""
+    holding = Holding()
+    for broker, seconds, now in (("a", 5, 100), ("a", 2, 101), ("a", 6, 102), ("b", 0, 102), ("b", 1, 103)):
+        holding.hold(broker, seconds, now)
+    logged = len(caplog.records)
+    holding.hold("a", 1, 100 + LOG_SECONDS)
+
+    assert holding.metrics == ProducerMetrics(waits=5, waited_seconds=8 + 1 + 1)
+    assert (logged, len(caplog.records)) == (1, 2)
