@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,7 +11,10 @@ from playwright.sync_api import Page, expect
 from broker_process import BrokerProcess
 from browser_kit import violations
 from fairlead.blocking import Admin, Producer
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
+from waiting import pause_blocking
 
+LOOKS_MAX = 900
 pytestmark = pytest.mark.slow
 
 
@@ -31,7 +34,7 @@ def source(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield broker.url
         with Admin(bootstrap) as admin:
             for topic in admin.list_topics():
-                if topic.name.startswith("east-"):
+                if topic.name.startswith("east-") or topic.name == "ferries":
                     admin.delete_topic(topic.name)
             for link in admin.links():
                 admin.delete_link(link.name)
@@ -96,6 +99,80 @@ def test_a_link_is_created_changed_promoted_and_deleted(
         expect(tab).to_have_url(f"{console}/links")
         assert command_of(tab) == ["fairlead", "link", "delete", "east"]
         assert admin.links() == []
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    for _ in range(LOOKS_MAX):
+        if met():
+            return
+        pause_blocking(0.1)
+    pytest.fail("the condition does not hold in time")
+
+
+def linked(admin: Admin, name: str, source: str, topic: str, prefix: str = "") -> None:
+    """Create a link for one topic, and wait until the topic is mirrored."""
+    admin.create_link(
+        CreateLinkRequest(
+            name=name,
+            source=LinkSource(bootstrap=[source]),
+            topics=NamePatterns(include=[topic]),
+            prefix=prefix,
+        )
+    )
+    until(lambda: [each.lag_records for each in admin.link_topics(name)] == [0])
+
+
+@in_light
+def test_a_hand_over_is_taken_back(tab: Page, console: str, bootstrap: str, source: str) -> None:
+    """A hand-over that waits for records of the source can be taken back, and the source accepts records again."""
+    with Admin(bootstrap) as admin, Producer(source) as producer:
+        linked(admin, "east", source, "flights", "east-")
+        admin.pause_link("east")
+        until(lambda: admin.describe_link("east").state == "paused")
+        producer.send("flights", b"2").result()
+        tab.goto(f"{console}/links/east")
+        tab.get_by_text("Promote a mirror").first.click()
+        tab.get_by_label("Type the name of the mirror to confirm").fill("east-flights")
+        tab.get_by_role("button", name="Promote").click()
+        expect(tab.locator(".banner.good")).to_contain_text("east-flights")
+        # The page refreshes itself.
+        tab.get_by_role("button", name="Take back").click()
+        expect(tab.locator(".banner.good")).to_contain_text("east-flights")
+        command = command_of(tab)
+        producer.send("flights", b"3").result()
+        admin.resume_link("east")
+        until(lambda: [each.lag_records for each in admin.link_topics("east")] == [0])
+        [mirror] = admin.link_topics("east")
+
+    assert command == ["fairlead", "link", "take-back", "east", "east-flights"]
+    assert mirror.state == "mirroring"
+
+
+@in_light
+def test_a_topic_is_adopted_after_a_hand_over(tab: Page, console: str, bootstrap: str, source: str) -> None:
+    """A topic that another cluster has taken over becomes a mirror of its promoted copy."""
+    with Admin(bootstrap) as admin, Admin(source) as other, Producer(source) as producer:
+        admin.create_topic("ferries", partitions=1)
+        linked(other, "west", bootstrap, "ferries")
+        other.promote_link("west", ["ferries"])
+        until(lambda: {each.state for each in other.link_topics("west")} <= {"promoted"})
+        producer.send("ferries", b"written there").result()
+        tab.goto(f"{console}/create-link")
+        tab.get_by_label("Name", exact=True).fill("back")
+        tab.get_by_label("Addresses of the source").fill(source)
+        tab.get_by_label("Topics", exact=True).fill("ferries")
+        tab.get_by_role("button", name="Create").click()
+        expect(tab.get_by_role("heading", level=1)).to_have_text("back")
+        tab.get_by_role("link", name="Change").click()
+        tab.get_by_label("Topics of this cluster").fill("ferries")
+        tab.get_by_role("button", name="Adopt").click()
+        expect(tab.locator(".banner.good")).to_contain_text("ferries")
+        until(lambda: [each.lag_records for each in admin.link_topics("back")] == [0])
+        ends = [each.offsets("ferries", 0).high_watermark for each in (admin, other)]
+
+    assert command_of(tab) == ["fairlead", "link", "adopt", "back", "ferries"]
+    assert ends[0] == ends[1] > 0
 
 
 @in_light
