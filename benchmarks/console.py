@@ -41,10 +41,10 @@ def _options() -> argparse.Namespace:
         "--records", type=int, default=10_000_000, help="search: number of records in the topic"
     )
     parser.add_argument(
-        "--rounds", type=int, default=5, help="tail: number of rounds, each without and with a tail"
+        "--rounds", type=int, default=20, help="tail: number of pairs of windows without and with a tail"
     )
     parser.add_argument(
-        "--tail-seconds", type=float, default=8, help="tail: duration of each measurement in seconds"
+        "--tail-seconds", type=float, default=5, help="tail: duration of each window in seconds"
     )
     add_folders(parser, kept="the results")
     return parser.parse_args()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from console_parts.consoles import CHROMIUM, Console, group, load, running_console, topic
 from pairing import Outcome
+from peers.brokers import FairleadPeer
 from playwright.sync_api import Browser, sync_playwright
 
 from fairlead.testing import running_cluster
@@ -85,15 +86,18 @@ def _p95(console: Console, path: str) -> float:
     return times[int(0.95 * REQUESTS)]
 
 
-def paint(options: argparse.Namespace, _: Path) -> dict[str, object]:
+def paint(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Open the lists of 10,000 topics and 1,000 groups in Chromium, at first immediately after the console's start."""
-    with running_cluster(brokers=BROKERS) as bootstrap:
-        # Further replicas would triple the time of the load and the open files of this process.
-        asyncio.run(load(bootstrap, options.many_topics, options.many_groups, replicas=1))
-        with sync_playwright() as playwright, running_console(bootstrap) as console:
+    # Every further broker would make the load of the topics longer, which takes minutes.
+    broker = FairleadPeer.start(folder)
+    try:
+        asyncio.run(load(broker.url, options.many_topics, options.many_groups, replicas=1))
+        with sync_playwright() as playwright, running_console(broker.url) as console:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
             first, later = _paints(browser, console)
             browser.close()
+    finally:
+        broker.stop()
     case = f"first paint in Chromium, {options.many_topics:,} topics and {options.many_groups:,} groups: "
     target = f"at most {PAINT_SECONDS_MAX:g} s"
     outcomes = [
