@@ -170,7 +170,8 @@ def secure(kubernetes: Kubernetes, operators: Operators, namespace: str, tmp_pat
 def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
     """With TLS and Enforce, only the operator, superusers and Users with their rules are served, over TLS only.
 
-    Clients need a certificate, and Prometheus needs the token of the User that the operator creates (rule K13).
+    Clients need a certificate, and Prometheus needs the token of the User that the operator creates (rule K13). A
+    Secret of another program is not overwritten, and its User gets no token (rules K6, K12).
     """
     staff = Authority.make()
     authorities = {"kind": "ConfigMap", "metadata": {"name": "staff"}, "data": {"ca.crt": staff.pem.decode()}}
@@ -190,6 +191,14 @@ def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
         "ann",
         acls=[{"operations": ["create", "write"], "topics": ["shop.*"]}],
     )
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "bob"},
+        "stringData": {"token": "x"},
+    }
+    secure.api.apply(foreign, secure.namespace)
+    refused = secure.user("bob", acls=[{"operations": ["read"], "topics": ["shop.*"]}])
     token = secure.secret("ann")["token"]
     made = secure.call(url, token, lambda admin: admin.create_topic("shop.orders", partitions=1))
     forbidden = _refusal(
@@ -206,6 +215,7 @@ def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
     assert (unknown, anonymous) == ("UnreachableError", "UnauthenticatedError")
     assert (secure.metrics(None), secure.metrics(token)) == (401, 401)
     assert user["status"]["principal"] == f"user:{secure.namespace}.ann"
+    assert (_ready(refused)["reason"], secure.secret("bob")) == ("SecretNotOurs", {"token": b"x"})
     assert made.name == "shop.orders"
     assert forbidden == "ForbiddenError"
     assert plain == "UnreachableError"
