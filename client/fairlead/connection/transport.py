@@ -2,7 +2,8 @@
 
 Every module that calls the cluster uses this module. The module wraps pyreqwest, whose exceptions do not leave the
 module. An answer with status 400 or higher becomes the typed error of its problem. The module must not depend on the
-meaning of the calls.
+meaning of the calls. The module is a single file because retries, the order of addresses and the token change together
+with the outcome of each call.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from fairlead.errors import (
 )
 from fairlead.settings import ConnectionSettings
 from fairlead_api.bodies.media_types import FORWARD_NEVER, JSON, Header
-from fairlead_api.problems import ProblemError
+from fairlead_api.problems import ProblemError, SideEffect
 
 if TYPE_CHECKING:
     from pyreqwest.response import Response
@@ -304,8 +305,37 @@ class Transport:
         is_read = call.method == "GET"
         if not is_read and len(addresses) > 1 and clock.monotonic() - self._answered_at > SILENT_SECONDS:
             addresses = await self._after_a_read()
-        failures: dict[str, str] = {}
-        sent = False
+        failures: list[UnreachableError] = []
+        if is_read and len(addresses) > 1:
+            found = await self._first_answer(call, addresses, failures)
+        else:
+            found = await self._answer_in_turn(call, addresses, failures)
+        if isinstance(found, Answer):
+            return found
+        attempts = {broker: cause for error in failures for broker, cause in error.attempts.items()}
+        sent = any(error.side_effect is SideEffect.MAYBE for error in failures)
+        raise found or UnreachableError(call.subject, attempts, sent=sent)
+
+    async def _answer_in_turn(
+        self, call: Call, addresses: Sequence[str], failures: list[UnreachableError]
+    ) -> Answer | Exception | None:
+        """Send a call to one address after the other; return the first outcome, and append failures to `failures`.
+
+        The method starts no task, since a task and its end delay a call by several turns of the event loop.
+        """
+        for broker in addresses:
+            outcome = await self._outcome(call, broker)
+            if not isinstance(outcome, UnreachableError):
+                self._settle(broker, outcome, ())
+                return outcome
+            failures.append(outcome)
+            self._count_silent(broker)
+        return None
+
+    async def _first_answer(
+        self, call: Call, addresses: Sequence[str], failures: list[UnreachableError]
+    ) -> Answer | Exception | None:
+        """Send a read to the next address while earlier ones have not answered; return the first outcome."""
         found: Answer | Exception | None = None
         left = deque(addresses)
         asked: dict[asyncio.Task[Answer | Exception], str] = {}
@@ -314,13 +344,12 @@ class Transport:
                 if left:
                     broker = left.popleft()
                     asked[tasks.create_task(self._outcome(call, broker))] = broker
-                patience = READ_SECONDS if is_read and left else None
+                patience = READ_SECONDS if left else None
                 done, _ = await asyncio.wait(asked, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     broker, outcome = asked.pop(task), task.result()
                     if isinstance(outcome, UnreachableError):
-                        failures.update(outcome.attempts)
-                        sent = sent or outcome.side_effect.value == "maybe"
+                        failures.append(outcome)
                         self._count_silent(broker)
                     elif found is None:
                         found = outcome
@@ -328,9 +357,7 @@ class Transport:
                         self._settle(broker, outcome, [each for each in earlier if each in asked.values()])
             for task in asked:
                 task.cancel()
-        if isinstance(found, Answer):
-            return found
-        raise found or UnreachableError(call.subject, failures, sent=sent)
+        return found
 
     async def _outcome(self, call: Call, broker: str) -> Answer | Exception:
         """Send a call to a broker; return the answer or the error."""

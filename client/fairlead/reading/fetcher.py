@@ -226,8 +226,9 @@ class Fetcher:
                 self._fail(cursor, life, error_of(problem, subject=call.subject, broker=leader))
         finally:
             self._in_flight[leader] -= 1
-            self.wake()
+            # The reader comes first: it gets the records before the next request is prepared.
             self._on_arrival()
+            self.wake()
 
     async def _take(
         self, answer: Answer, lives: _LivesByPartition, leader: str, tasks: asyncio.TaskGroup

@@ -85,7 +85,7 @@ class TopicClient:
         return answer
 
     async def fetch_all(
-        self, spec: FetchSpec, *, disconnected: asyncio.Event | None = None
+        self, spec: FetchSpec, *, disconnected: asyncio.Future[None] | None = None
     ) -> list[FetchResult | ProblemError]:
         """Fetch from several partitions; the answer's bytes are counted until the method returns."""
         held = self.broker.answers.hold()

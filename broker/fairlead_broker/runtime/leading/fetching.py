@@ -206,7 +206,7 @@ class Fetching:
         return len(self._waiting)
 
     async def fetch(
-        self, spec: FetchSpec, held: HeldAnswer, *, disconnected: asyncio.Event | None = None
+        self, spec: FetchSpec, held: HeldAnswer, *, disconnected: asyncio.Future[None] | None = None
     ) -> list[FetchResult | ProblemError]:
         """Return one result or problem for each partition, in the order of the request; `held` counts the bytes read.
 
@@ -310,7 +310,7 @@ class Fetching:
         spec: FetchSpec,
         limits: list[Offset | None],
         missing: int,
-        disconnected: asyncio.Event | None,
+        disconnected: asyncio.Future[None] | None,
     ) -> None:
         if len(self._waiting) >= self._polls_max:
             waiting = f"{len(self._waiting)} fetches wait for records"

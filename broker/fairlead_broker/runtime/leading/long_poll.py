@@ -49,29 +49,28 @@ class LongPoll:
             self._woken.set_result(None)
 
     async def wait(
-        self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Event | None
+        self, partitions: Iterable[Watched], seconds: float, disconnected: asyncio.Future[None] | None
     ) -> None:
-        """Register with the partitions and wait until the poll is woken or times out."""
+        """Register with the partitions and wait until the poll is woken or times out.
+
+        `disconnected` is done once the client has disconnected. No task waits for it, because the end of a task would
+        delay the answer by two turns of the event loop.
+        """
         watched = list(partitions)
         timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         for partition in watched:
             partition.add_poll(self)
+        if disconnected is not None:
+            disconnected.add_done_callback(self._left)
         try:
-            if disconnected is None:
-                await self._woken
-            else:
-                await self._until_woken_or(disconnected)
+            await self._woken
         finally:
+            if disconnected is not None:
+                disconnected.remove_done_callback(self._left)
             timer.cancel()
             for partition in watched:
                 partition.remove_poll(self)
 
-    async def _until_woken_or(self, disconnected: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            watcher = group.create_task(self._wake_at(disconnected))
-            await self._woken
-            watcher.cancel()
-
-    async def _wake_at(self, disconnected: asyncio.Event) -> None:
-        await disconnected.wait()
+    def _left(self, disconnected: asyncio.Future[None]) -> None:
+        del disconnected
         self.wake()

@@ -23,6 +23,7 @@ together.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -30,7 +31,7 @@ from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.principals import ANONYMOUS
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import refusals
-from fairlead_broker.server.http.asgi import Receive
+from fairlead_broker.server.http.asgi import Message, Receive
 
 Client: TypeAlias = tuple[str, int]
 """Address and port of a client, which identify its connection."""
@@ -342,8 +343,8 @@ class BodyReader:
     """Reader of one request's body. The body is read at most once, and ``release`` returns its bytes to the budget."""
 
     __slots__ = (
-        "_aside", "_budget", "_caller", "_counted", "_ended_bytes", "_produces", "_receive", "_wait", "client",
-        "complete", "held_bytes", "held_since", "received_bytes",
+        "_aside", "_budget", "_caller", "_counted", "_end", "_ended_bytes", "_produces", "_receive", "_wait",
+        "client", "complete", "held_bytes", "held_since", "received_bytes",
     )  # fmt: skip
 
     def __init__(self, receive: Receive, budget: BodyBudget, client: Client = UNKNOWN) -> None:
@@ -366,6 +367,8 @@ class BodyReader:
         """Timeout of the read that waits for the next piece of the body."""
         self._ended_bytes = 0
         """Number of bytes that the body held when it was aborted in favour of another body; 0 for other bodies."""
+        self._end: asyncio.Future[Message] | None = None
+        """End message of a body whose announced bytes have all arrived."""
 
     @property
     def limits(self) -> BodyLimits:
@@ -383,10 +386,11 @@ class BodyReader:
     ) -> bytes:
         """Return the whole body.
 
-        ``announced_bytes`` is the Content-Length, if given. ``ends_at_length``: as over HTTP/1.1, the body is complete
-        at this length, without waiting for an end message. Raises ProblemError body_too_large as soon as more than
-        ``bytes_max`` bytes are announced or received, overloaded, malformed_request when the body arrives too slowly,
-        and shutting_down. Raises ClientGone. With ``bytes_max`` 0 the call is never refused as overloaded.
+        ``announced_bytes`` is the Content-Length, if given, at which the body is complete. ``ends_at_length``: as over
+        HTTP/1.1, no end message has to arrive; otherwise, ``ended`` waits for the end message. Raises ProblemError
+        body_too_large as soon as more than ``bytes_max`` bytes are announced or received, overloaded, malformed_request
+        when the body arrives too slowly, and shutting_down. Raises ClientGone. With ``bytes_max`` 0 the call is never
+        refused as overloaded.
         """
         if announced_bytes is not None and announced_bytes > bytes_max:
             announced = f"a body of {announced_bytes} bytes is announced"
@@ -421,6 +425,20 @@ class BodyReader:
                 slow.cancel()
         self._go_on()
         return body
+
+    async def ended(self) -> None:
+        """Wait for the end message of a complete body, which an answer must follow.
+
+        Over HTTP/2, a stream that is answered before the client has ended it is reset, and many clients treat the reset
+        as a failure. After a thousand late end messages, the HTTP server closes the connection. The end message nearly
+        always arrives while the request is carried out, so that it delays no answer.
+        """
+        end, self._end = self._end, None
+        if end is None or end.done():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._budget.limits.body_idle_seconds_max):
+                await end
 
     def end_call(self) -> None:
         """Stop counting the request among the produce calls; the same request may call ``begin_call`` again."""
@@ -594,12 +612,12 @@ class BodyReader:
             self._refuse_ended()
             self._hold(len(chunk))
             chunks.append(chunk)
-            if ends_at_length and size == announced_bytes:
+            if size == announced_bytes and not self.complete:
                 # The end of the body is a separate message. Waiting for the end message would add a tenth to the time
-                # of a small call. Over HTTP/2 the wait is necessary: a stream that is answered before the client has
-                # ended it is reset, and many clients treat the reset as a failure. After a thousand late end messages,
-                # the HTTP server closes the connection.
+                # of a small call.
                 self.complete = True
+                if not ends_at_length:
+                    self._end = asyncio.ensure_future(self._receive())  # noqa: TID251 - granian returns a future, so no task starts
             if not self.complete:
                 self._budget.held.add(self, len(chunk))
 

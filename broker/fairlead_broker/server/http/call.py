@@ -361,6 +361,7 @@ class Call:
     async def _start(self, status: int, headers: HeaderList, nbytes: int = 0) -> None:
         assert self.status == 0, f"a second answer ({status}) for one request"
         self.status = status
+        await self.body_reader.ended()
         if self.quota is not None:
             headers = self._charged(headers, nbytes)
         if self.stamp is not None:

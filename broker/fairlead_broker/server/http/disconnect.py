@@ -23,15 +23,21 @@ T = TypeVar("T")
 
 
 class DisconnectWatch:
-    """Context manager that sets ``gone`` when the client of a fully read request disconnects."""
+    """Context manager that completes ``gone`` when the client of a fully read request disconnects."""
 
     __slots__ = ("_receive", "_task", "_timer", "gone")
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._task: asyncio.Task[None] | None = None
-        self.gone = asyncio.Event()
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._begin)
+        loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
+
+    def end(self) -> None:
+        """End the wait as if the client had disconnected."""
+        if not self.gone.done():
+            self.gone.set_result(None)
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +57,7 @@ class DisconnectWatch:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.gone.set()
+        self.end()
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
@@ -62,14 +68,13 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     # The function owns the tasks of the work and of the watch; all tasks have ended when the function returns.
     task = asyncio.get_running_loop().create_task(work)
     with DisconnectWatch(receive) as watch:
-        leaving = asyncio.get_running_loop().create_task(watch.gone.wait())
         try:
-            await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {task, watch.gone}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 raise ClientGone
             return task.result()
         finally:
-            leaving.cancel()
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})

@@ -107,7 +107,7 @@ class FetchCalls:
         call.held = self._broker.answers.hold()
         with (
             DisconnectWatch(call.receive) as watch,
-            self._broker.reads.watch(call.access, lambda: [call.topic], watch.gone.set),
+            self._broker.reads.watch(call.access, lambda: [call.topic], watch.end),
         ):
             [result] = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         if self._changed(call):
@@ -172,7 +172,7 @@ class FetchCalls:
         )
         with (
             DisconnectWatch(call.receive) as watch,
-            self._broker.reads.watch(call.access, partial(self._topics, request), watch.gone.set),
+            self._broker.reads.watch(call.access, partial(self._topics, request), watch.end),
         ):
             results = await self._broker.fetching.fetch(spec, call.held, disconnected=watch.gone)
         if self._changed(call) and (problems := self._problems(call, request)):

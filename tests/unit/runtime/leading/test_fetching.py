@@ -260,11 +260,11 @@ class TestLongPoll:
     async def test_ends_when_the_caller_is_gone(self, make_topic: MakeTopic) -> None:
         """A long poll ends when the caller disconnects."""
         flights = await make_topic()
-        gone = asyncio.Event()
+        gone = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
             poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30), disconnected=gone))
             await until_waiting(flights.broker)
-            gone.set()
+            gone.set_result(None)
 
         assert poll.done()
         assert waiting(flights.broker) == 0
@@ -272,10 +272,9 @@ class TestLongPoll:
     async def test_with_a_caller_that_stays_ends_by_records(self, make_topic: MakeTopic) -> None:
         """The long poll of a caller that stays connected ends when records arrive."""
         flights = await make_topic()
+        gone = asyncio.get_running_loop().create_future()
         async with asyncio.TaskGroup() as group:
-            poll = group.create_task(
-                flights.fetch_all(flights.spec(max_wait_seconds=30), disconnected=asyncio.Event())
-            )
+            poll = group.create_task(flights.fetch_all(flights.spec(max_wait_seconds=30), disconnected=gone))
             await until_waiting(flights.broker)
             await flights.produce(b"news")
         [result] = poll.result()

@@ -75,18 +75,41 @@ async def test_the_end_is_not_waited_for_when_all_has_come() -> None:
     reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
 
     assert await reader.read(8, 20, ends_at_length=True) == bytes(8)
+    await reader.ended()
     assert reader.complete
     assert chunks.asked == 2
 
 
-async def test_the_end_of_a_stream_is_waited_for() -> None:
-    """A body over HTTP/2 is read to the end of its stream, because an earlier answer would reset the stream."""
-    chunks = Chunks([bytes(5), bytes(3)])
-    reader = BodyReader(chunks, BodyBudget(BodyLimits(1 << 20)))
+async def test_an_answer_waits_for_the_end_of_a_body_that_is_used_before() -> None:
+    """Over HTTP/2, a body with all announced bytes is returned at once, and `ended` waits for its end message."""
+    arrive = asyncio.Event()
+    messages = iter([{"body": bytes(8), "more_body": True}, {"body": b"", "more_body": False}])
+
+    async def receive() -> Message:
+        message: Message = {"type": "http.request", **next(messages)}
+        if not message["more_body"]:
+            await arrive.wait()
+        return message
+
+    reader = BodyReader(receive, BodyBudget(BodyLimits(1 << 20)))
+    body = await reader.read(8, 20)
+    async with asyncio.TaskGroup() as tasks:
+        answering = tasks.create_task(reader.ended())
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
+        waited = not answering.done()
+        arrive.set()
+
+    assert (body, reader.complete, waited) == (bytes(8), True, True)
+
+
+async def test_an_answer_waits_for_a_missing_end_no_longer_than_for_a_piece_of_a_body() -> None:
+    """A client that never ends its stream gets its answer after the time limit for a piece of a body."""
+    limits = BodyLimits(1 << 20, body_idle_seconds_max=0.01)
+    reader = BodyReader(Chunks([bytes(8)], complete=False), BodyBudget(limits))
 
     assert await reader.read(8, 20) == bytes(8)
-    assert reader.complete
-    assert chunks.asked == 3
+    async with asyncio.timeout(30):
+        await reader.ended()
 
 
 async def test_client_gone_in_the_middle() -> None:
