@@ -127,12 +127,13 @@ async def _observe(admin: Admin, observer: Observer) -> None:
         await admin.__aexit__(None, None, None)
 
 
-async def _access(request: Request) -> ClusterAccess:
+async def access_of(request: Request) -> ClusterAccess:
+    """Return the access of the identity that has sent a request."""
     pool: AccessPool = request.app.state.access_pool
     return await pool.of(session_of(request))
 
 
-Access = Annotated[ClusterAccess, Depends(_access)]
+Access = Annotated[ClusterAccess, Depends(access_of)]
 """Dependency of every page that queries the cluster."""
 
 

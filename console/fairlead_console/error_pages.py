@@ -10,8 +10,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from starlette.exceptions import HTTPException
 
 from fairlead.errors import ClusterError, FairleadError, UnauthenticatedError, UnreachableError
-from fairlead_console.access import RecordsHidden
+from fairlead_console.access import RecordsHidden, access_of
 from fairlead_console.changes import ChangeRefused
+from fairlead_console.figures import silence_text
 from fairlead_console.identity.signed_in import session_of
 from fairlead_console.page import page
 
@@ -37,6 +38,10 @@ async def _sdk_error(request: Request, error: Exception) -> HTMLResponse:
             code=error.code,
         )
     if isinstance(error, UnreachableError):
+        silent = (await access_of(request)).observer.silent
+        if silent:
+            next_step = "Other brokers take over as soon as the lease of the silent broker has expired."
+            return await _page(request, silence_text(silent), str(error), status=503, next_step=next_step)
         bootstrap = request.app.state.settings.bootstrap
         next_step = (
             f"Check that a broker runs at {bootstrap}. For a first cluster on this machine: fairlead dev up"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -78,6 +78,12 @@ def retention_text(config: Mapping[str, Any]) -> str:
     return ", ".join(kept)
 
 
+def silence_text(brokers: Iterable[int]) -> str:
+    """Return the beginning of a sentence about brokers that do not answer."""
+    ids = [str(each) for each in sorted(brokers)]
+    return f"Broker {ids[0]} does not answer" if len(ids) == 1 else f"Brokers {', '.join(ids)} do not answer"
+
+
 def setting_text(value: str, key: ConfigKey | None) -> Markup:
     """Return the value of a setting in a readable form, with the stored text on hover."""
     unit, text = ("", value) if key is None else (key.unit, value)
@@ -139,5 +145,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "short_duration": short_duration,
     "short_number": short_number,
     "short_size": short_size,
+    "silence_text": silence_text,
     "utc_text": utc_text,
 }

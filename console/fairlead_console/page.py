@@ -99,6 +99,7 @@ async def page(
             "sign_in": picture is not None and picture.caller.mode != "open",
             "theme": theme if theme in THEMES else "",
             "title": title,
+            "silent": frozenset() if access is None else access.observer.silent,
             "trouble": None if access is None else access.observer.trouble,
             **values,
         },

@@ -7,7 +7,7 @@ cluster is large.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final, NoReturn, TypeVar
@@ -21,9 +21,11 @@ from fairlead.errors import (
     TopicNotFoundError,
     TopicRecreatedError,
     UnauthenticatedError,
+    UnreachableError,
 )
 from fairlead_api.bodies.group_answers import LagAnswer
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata, TopicDescription, Versions
+from fairlead_api.bodies.operations import TopicSizes
 from fairlead_api.bodies.security import WhoAmI
 from fairlead_console.observation.history import History, grown
 from fairlead_console.observation.picture import (
@@ -32,7 +34,9 @@ from fairlead_console.observation.picture import (
     Picture,
     Topic,
     byte_rates,
+    ends_with_last_known,
     outlined,
+    silent_brokers,
 )
 
 T = TypeVar("T")
@@ -40,7 +44,7 @@ ROUND_SECONDS: Final = 10.0
 PAUSE_FACTOR: Final = 20
 """Pause after a round, as a multiple of the round's duration."""
 PAUSE_SECONDS_MAX: Final = 60.0
-"""Maximum pause after a round, because a round is also long if a broker does not answer."""
+"""Maximum pause after a round, because a round is also long on a busy machine."""
 REFUSED_SECONDS: Final = 300.0
 """Pause after the cluster has refused the caller."""
 DESCRIPTIONS_SECONDS: Final = 60.0
@@ -87,7 +91,9 @@ class Observer:
                 pause = REFUSED_SECONDS
             except FairleadError:
                 pass
-            pause = max(pause, min(PAUSE_SECONDS_MAX, PAUSE_FACTOR * (clock.monotonic() - begun)))
+            if self.trouble is None and not self.silent:
+                # A round that waits for brokers uses hardly any processor time.
+                pause = max(pause, min(PAUSE_SECONDS_MAX, PAUSE_FACTOR * (clock.monotonic() - begun)))
             await asyncio.sleep(pause)  # noqa: TID251 - rounds have a fixed distance
 
     async def picture(self) -> Picture:
@@ -110,6 +116,15 @@ class Observer:
                     await self._look(described=True)
         assert self._picture is not None, "a round without an error sets the picture"
         return self._picture
+
+    @property
+    def silent(self) -> frozenset[int]:
+        """Brokers that did not answer in the newest complete round."""
+        return frozenset() if self._picture is None else self._picture.silent
+
+    def unanswered(self, topic: str) -> frozenset[int]:
+        """Return the partitions of a topic that these brokers led then."""
+        return frozenset() if self._picture is None else self._picture.unanswered(topic)
 
     async def refresh(self) -> None:
         """Query the cluster again now, after a change."""
@@ -163,9 +178,23 @@ class Observer:
                 sketch.caller, sketch.versions, sketch.metadata, sketch.brokers
             )  # fmt: skip
         descriptions = await self._topic_descriptions(metadata, described=described)
-        ends = await _log_ends(admin, metadata)
+        reports = {each.broker: each for each in await _permitted(admin.broker_reports())}
+        ends, silent = await _log_ends(admin, metadata, silent_brokers(reports.values()))
         at = clock.now_ns() / 1e9
-        rates, sizes = self._rates(ends, at), await _sizes(admin)
+        groups = [each.group for each in await admin.list_groups()]
+        before = self._picture
+        earlier = {} if before is None else before.lags
+        known = {group: earlier[group] for group in groups if group in earlier}
+        sizes: Mapping[str, Mapping[int, Mapping[int, int]]] = {}
+        lags: Mapping[str, LagAnswer] = known
+        if not silent:
+            sizes = _by_replica(await admin.replica_sizes())
+            lags = await _group_lags(admin, groups, known)
+        elif before is not None:
+            # Coordinators and the broker that collects the sizes would wait for the silent brokers in every call.
+            sizes = {name: topic.sizes for name, topic in before.topics.items()}
+            ends = ends_with_last_known(ends, before.topics, metadata)
+        rates = self._rates(ends, at)
         topics = {
             topic.name: Topic(
                 descriptions[topic.name],
@@ -177,7 +206,6 @@ class Observer:
             for topic in metadata.topics
             if topic.name in descriptions
         }
-        before = self._picture
         if before is not None:
             topics = {
                 name: replace(topic, byte_rates=byte_rates(before.topics[name], topic, at - before.at))
@@ -185,10 +213,9 @@ class Observer:
                 else topic
                 for name, topic in topics.items()
             }
-        groups = [each.group for each in await admin.list_groups()]
-        lags = await _group_lags(admin, groups)
-        reports = {each.broker: each for each in await _permitted(admin.broker_reports())}
-        return Picture(at, versions, caller, metadata, brokers, topics, lags, len(groups), reports)
+        return Picture(
+            at, versions, caller, metadata, brokers, topics, lags, len(groups), reports, silent=silent
+        )
 
     async def _topic_descriptions(
         self, metadata: Metadata, *, described: bool
@@ -232,7 +259,7 @@ async def _permitted(asked: Awaitable[list[T]]) -> list[T]:
         return []
 
 
-async def _sizes(admin: Admin) -> Mapping[str, Mapping[int, Mapping[int, int]]]:
+def _by_replica(sizes: list[TopicSizes]) -> Mapping[str, Mapping[int, Mapping[int, int]]]:
     """Return the bytes of each log by topic, partition and broker."""
     return {
         topic.topic: {
@@ -241,11 +268,14 @@ async def _sizes(admin: Admin) -> Mapping[str, Mapping[int, Mapping[int, int]]]:
             }
             for part in topic.partitions
         }
-        for topic in await admin.replica_sizes()
+        for topic in sizes
     }
 
 
-async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:
+async def _group_lags(
+    admin: Admin, groups: Sequence[str], known: Mapping[str, LagAnswer]
+) -> Mapping[str, LagAnswer]:
+    """Return the lags of groups; `known` completes them if a coordinator becomes silent."""
     found: dict[str, LagAnswer] = {}
     slots = asyncio.Semaphore(CALLS_MAX)
 
@@ -255,31 +285,47 @@ async def _group_lags(admin: Admin, groups: list[str]) -> dict[str, LagAnswer]:
             with suppress(ClusterError):
                 found[group] = await admin.group_lag(group)
 
-    async with asyncio.TaskGroup() as tasks:
-        for group in groups:
-            tasks.create_task(ask(group))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for group in groups:
+                tasks.create_task(ask(group))
+    except* UnreachableError:
+        # The next round names the silent broker, and asks no coordinator.
+        found = {**known, **found}
     return found
 
 
-async def _log_ends(admin: Admin, metadata: Metadata) -> dict[str, dict[int, LogEnds]]:
-    """Return the offsets of partitions with a leader, except those of topics deleted after the metadata was read."""
-    places = [
-        TopicPartition(topic.name, each.partition)
+async def _log_ends(
+    admin: Admin, metadata: Metadata, silent: frozenset[int]
+) -> tuple[dict[str, dict[int, LogEnds]], frozenset[int]]:
+    """Return the offsets of partitions, and the silent brokers with those leaders that did not answer either.
+
+    The offsets lack the partitions of silent leaders and of topics deleted after the metadata was read.
+    """
+    leaders = {
+        TopicPartition(topic.name, each.partition): each.leader
         for topic in metadata.topics
         for each in topic.partitions
-        if each.leader is not None
-    ]
+        if each.leader is not None and each.leader not in silent
+    }
     while True:
         try:
-            starts = await admin.offsets_for(dict.fromkeys(places, "earliest"))
-            ends = await admin.offsets_for(dict.fromkeys(places, "latest"))
+            starts = await admin.offsets_for(dict.fromkeys(leaders, "earliest"))
+            ends = await admin.offsets_for(dict.fromkeys(leaders, "latest"))
         except (TopicNotFoundError, TopicRecreatedError, PartitionNotFoundError) as gone:
-            left = [place for place in places if place.topic != gone.data.get("topic")]
-            if len(left) == len(places):
+            left = {place: each for place, each in leaders.items() if place.topic != gone.data.get("topic")}
+            if len(left) == len(leaders):
                 raise
-            places = left
+        except UnreachableError as error:
+            # A caller that may not read the reports of the brokers learns here that a leader is silent.
+            found = {each.id for each in metadata.brokers if each.address in error.attempts}
+            left = {place: each for place, each in leaders.items() if each not in found}
+            if len(left) == len(leaders):
+                raise
+            silent |= found
         else:
-            return _by_topic(starts, ends)
+            return _by_topic(starts, ends), silent
+        leaders = left
 
 
 def _by_topic(

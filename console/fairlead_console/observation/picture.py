@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -134,6 +134,9 @@ class Picture:
     groups: int = 0
     reports: Mapping[int, BrokerReport] = field(default_factory=dict)
     """Disk and Kafka listener of each broker; empty if the caller may not see the brokers."""
+    silent: frozenset[int] = frozenset()
+    """Registered brokers that have not answered; sizes, lags and the offsets of partitions that silent brokers lead are
+    those of the previous picture."""
     is_sketch: bool = False
     """Whether offsets, sizes, settings and groups are missing, because the first round has not ended."""
 
@@ -171,6 +174,12 @@ class Picture:
     def broker_byte_rates(self) -> Mapping[int, float]:
         """Stored bytes per second of one copy of the partitions that each broker leads."""
         return self._led({name: each.byte_rates for name, each in self.topics.items()})
+
+    def unanswered(self, topic: str) -> frozenset[int]:
+        """Return the partitions of a topic that silent brokers lead."""
+        found = self.topics.get(topic)
+        partitions = [] if found is None else found.partitions
+        return frozenset(each.partition for each in partitions if each.leader in self.silent)
 
     @cached_property
     def full_disks(self) -> Sequence[int]:
@@ -235,6 +244,24 @@ def outlined(topic: TopicMetadata) -> TopicDescription:
         replication_factor=replicas,
         config={},
     )
+
+
+def silent_brokers(reports: Iterable[BrokerReport]) -> frozenset[int]:
+    """Return the brokers with an empty report, which stands for a broker that has not answered."""
+    return frozenset(each.broker for each in reports if each == BrokerReport(broker=each.broker))
+
+
+def ends_with_last_known(
+    ends: Mapping[str, Mapping[int, LogEnds]], before: Mapping[str, Topic], metadata: Metadata
+) -> dict[str, dict[int, LogEnds]]:
+    """Return the offsets by topic and partition, completed with the offsets of an earlier picture."""
+    found: dict[str, dict[int, LogEnds]] = {}
+    for topic in metadata.topics:
+        earlier = before.get(topic.name)
+        is_known = earlier is not None and earlier.description.topic_id == topic.topic_id
+        known = earlier.ends if earlier is not None and is_known else {}
+        found[topic.name] = {**known, **ends.get(topic.name, {})}
+    return found
 
 
 def byte_rates(before: Topic, now: Topic, seconds: float) -> Mapping[int, float]:

@@ -45,7 +45,7 @@ class Tail:
     def __init__(
         self, connection: Connection, scan_range: ScanRange, wanted: RecordFilter, records_max: int
     ) -> None:
-        self._topic, self._partition = scan_range.topic, scan_range.partition
+        self._topic, self._places = scan_range.topic, scan_range.places
         self._records_max = records_max
         self._is_unfiltered = wanted.accepts_all
         self._chosen = wanted.compiled()
@@ -65,8 +65,7 @@ class Tail:
     async def samples(self) -> AsyncGenerator[Sample, None]:
         """Yield one sample per second until the generator is closed. Raises the errors of the SDK."""
         async with self._consumer as consumer:
-            chosen = [] if self._partition is None else [TopicPartition(self._topic, self._partition)]
-            await consumer.assign(chosen, topic=self._topic if self._partition is None else None)
+            await consumer.assign(self._places, topic=None if self._places else self._topic)
             consumer.pause()
             positions = await consumer.end_offsets()
             yield Sample([], 0, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -45,6 +45,8 @@ class ScanRange:
     topic: str
     partition: int | None = None
     """The only partition to read; None reads all."""
+    chosen: frozenset[int] = frozenset()
+    """Partitions to read if `partition` is None; without any, the scan reads all partitions."""
     start: Start = "newest"
     offset: int = 0
     time: datetime | None = None
@@ -52,6 +54,16 @@ class ScanRange:
     """Positions at which an earlier scan stopped; without positions, a scan begins at `start`."""
     is_committed: bool = False
     """Whether records of open and aborted transactions are left out."""
+
+    def without(self, left_out: frozenset[int], partitions: int) -> ScanRange:
+        """Return this range without some of all partitions of the topic."""
+        return replace(self, chosen=frozenset(range(partitions)) - left_out) if left_out else self
+
+    @property
+    def places(self) -> list[TopicPartition]:
+        """Partitions to read; empty for all partitions of the topic."""
+        chosen = self.chosen if self.partition is None else {self.partition}
+        return [TopicPartition(self.topic, each) for each in sorted(chosen)]
 
     @property
     def is_backward(self) -> bool:
@@ -126,9 +138,8 @@ class Scan:
 
     async def _bounds(self, consumer: fairlead.Consumer) -> tuple[Positions, Positions]:
         """Assign the partitions; return the first offset and the end offset of each."""
-        topic, partition = self._range.topic, self._range.partition
-        chosen = [] if partition is None else [TopicPartition(topic, partition)]
-        await consumer.assign(chosen, topic=topic if partition is None else None)
+        places = self._range.places
+        await consumer.assign(places, topic=None if places else self._range.topic)
         first = {place.partition: consumer.position(place) for place in sorted(consumer.assignment)}
         ends = {place.partition: end for place, end in (await consumer.end_offsets()).items()}
         return first, ends

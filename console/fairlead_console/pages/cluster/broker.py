@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Form, HTTPException, Request, Response
@@ -99,11 +100,11 @@ async def _broker_page(
     if found is None:
         await access.admin.brokers()  # raises the error if the caller may not list brokers
         raise HTTPException(404)
-    try:
-        config = await access.admin.broker_config(broker)
-    except BrokerNotFoundError:
-        # A broker that is not running has no settings to show, but can be removed.
-        config = {}
+    config = {}
+    # A broker that does not run has no settings to show, but can be removed.
+    with suppress(BrokerNotFoundError):
+        if broker not in picture.silent:
+            config = await access.admin.broker_config(broker)
     return await page(
         request,
         "broker/broker.html",

@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 
 from fairlead.health import stuck
 from fairlead_console.access import Access
+from fairlead_console.figures import silence_text
 from fairlead_console.observation.picture import Picture
 from fairlead_console.page import page
 
@@ -48,6 +49,9 @@ def _advice(picture: Picture) -> list[tuple[str, str]]:
     if health.gone:
         brokers = ", ".join(map(str, health.gone))
         found.append((f"Broker {brokers} does not run: start it again.", "fairlead broker list"))
+    if picture.silent:
+        text = f"{silence_text(picture.silent)}: check the process and its network."
+        found.append((text, "fairlead broker reports"))
     if picture.full_disks:
         brokers = ", ".join(map(str, picture.full_disks))
         text = f"The disk of broker {brokers} is full, so records are refused: free space, or lower retention.bytes."

@@ -34,6 +34,7 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
     """Show the page whose script opens the stream."""
     query = message_query(name, request.query_params)
     partitions = (await access.admin.describe_topic(name)).partitions
+    left_out = frozenset() if query["partition"] else access.observer.unanswered(name)
     error = ""
     try:
         _check(query, partitions)
@@ -49,6 +50,7 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
         query=query,
         error=error,
         partitions=partitions,
+        left_out=sorted(left_out),
         rate_options=[(each, f"{each} a second") for each in RATES],
         views=VIEWS,
         command_line=command + (f" --partition {query['partition']}" if query["partition"] else ""),
@@ -59,14 +61,16 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
 async def events(request: Request, access: Access, _: ShownRecords, name: str) -> StreamingResponse:
     """Answer with the stream of a tail."""
     query = message_query(name, request.query_params)
+    partitions = (await access.admin.describe_topic(name)).partitions
     try:
-        _check(query, (await access.admin.describe_topic(name)).partitions)
+        _check(query, partitions)
     except QueryError as error:
         raise HTTPException(422, str(error)) from error
     open_tails: set[Tail] = request.app.state.open_tails
     if len(open_tails) >= TAILS_MAX:
         raise HTTPException(503, f"This console has {TAILS_MAX} open tails; close one of them")
-    tail = Tail(access.connection, query.scan_range, query.record_filter, query.rate)
+    scan_range = query.scan_range.without(access.observer.unanswered(name), partitions)
+    tail = Tail(access.connection, scan_range, query.record_filter, query.rate)
     renderer: Renderer = request.app.state.renderer
     return StreamingResponse(_events(tail, query, renderer, open_tails), media_type="text/event-stream")
 

@@ -41,9 +41,10 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
     """Show the messages that the parameters in the address select."""
     query = message_query(name, request.query_params)
     partitions = (await access.admin.describe_topic(name)).partitions
+    left_out = frozenset() if query["partition"] else access.observer.unanswered(name)
     found, error = None, ""
     try:
-        found = await _search(access, query, partitions)
+        found = await _search(access, query, partitions, left_out)
     except QueryError as refused:
         error = str(refused)
     return await page(
@@ -59,12 +60,15 @@ async def show(request: Request, access: Access, _: ShownRecords, name: str) -> 
         budget_options=[(each, short_size(each * MIB)) for each in BUDGETS_MIB],
         views=VIEWS,
         command_line=_command(query),
+        left_out=sorted(left_out),
         **(_no_results(query) if found is None else _results(query, found)),
     )
 
 
-async def _search(access: ClusterAccess, query: MessageQuery, partitions: int) -> FoundPage:
-    scan_range, _ = query.scan_range, query.view
+async def _search(
+    access: ClusterAccess, query: MessageQuery, partitions: int, left_out: frozenset[int]
+) -> FoundPage:
+    scan_range, _ = query.scan_range.without(left_out, partitions), query.view
     check_partition(scan_range, partitions)
     try:
         seconds = min(SECONDS_MAX, max(1, int(query["patience"])))

@@ -24,7 +24,9 @@ async def show(
 ) -> HTMLResponse:
     """Show the cleaning of some partitions."""
     topic = await access.admin.describe_topic(name)
-    numbers = range(at, min(at + ROWS_MAX, topic.partitions))
+    on_page = range(at, min(at + ROWS_MAX, topic.partitions))
+    left_out = access.observer.unanswered(name).intersection(on_page)
+    numbers = [each for each in on_page if each not in left_out]
     partitions = await asyncio.gather(*(access.admin.describe_cleaning(name, each) for each in numbers))
     return await page(
         request,
@@ -32,6 +34,7 @@ async def show(
         title=f"{name}: cleaning",
         access=access,
         topic=topic,
+        left_out=sorted(left_out),
         partitions=partitions,
         following=at + ROWS_MAX if at + ROWS_MAX < topic.partitions else None,
         previous=max(0, at - ROWS_MAX) if at else None,

@@ -25,7 +25,9 @@ async def show(
 ) -> HTMLResponse:
     """Show the producers of some partitions."""
     topic = await access.admin.describe_topic(name)
-    numbers = range(at, min(at + PARTITIONS_MAX, topic.partitions))
+    on_page = range(at, min(at + PARTITIONS_MAX, topic.partitions))
+    left_out = access.observer.unanswered(name).intersection(on_page)
+    numbers = [each for each in on_page if each not in left_out]
     answers = await asyncio.gather(
         *(access.admin.partition_producers(TopicPartition(name, each)) for each in numbers)
     )
@@ -38,6 +40,7 @@ async def show(
         access=access,
         refresh_seconds=10,
         topic=topic,
+        left_out=sorted(left_out),
         partitions=[
             (number, found[:ROWS_MAX], len(found))
             for number, found in zip(numbers, answers, strict=True)

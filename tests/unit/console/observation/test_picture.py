@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fairlead_api.bodies.metadata import Metadata, PartitionMetadata, TopicMetadata, Versions
 from fairlead_api.bodies.operations import BrokerReport
 from fairlead_api.bodies.security import WhoAmI
 from fairlead_console.observation.history import grown
-from fairlead_console.observation.picture import LogEnds, Picture, Topic, byte_rates, outlined
+from fairlead_console.observation.picture import (
+    LogEnds,
+    Picture,
+    Topic,
+    byte_rates,
+    ends_with_last_known,
+    outlined,
+    silent_brokers,
+)
 
 
 def topic(ends: LogEnds, sizes: dict[int, int], leader: int | None = 1) -> Topic:
@@ -81,6 +91,35 @@ def test_full_disks_do_not_count_as_disks_with_little_space() -> None:
     seen = picture([], reports)
 
     assert (seen.full_disks, seen.low_disks) == ([2, 3], [1])
+
+
+def test_a_broker_with_an_empty_report_is_silent() -> None:
+    """The partitions that a silent broker leads are those without an answer."""
+    reports = {1: BrokerReport(broker=1), 2: BrokerReport(broker=2, disk_total_bytes=9, disk_free_bytes=1)}
+    silent = silent_brokers(reports.values())
+    seen = replace(picture([topic(LogEnds(0, 1), {})], reports), silent=silent)
+
+    assert silent == {1}
+    assert seen.unanswered("orders") == {0}
+    assert seen.unanswered("absent") == frozenset()
+    assert replace(seen, silent=frozenset({2})).unanswered("orders") == frozenset()
+
+
+def test_offsets_without_an_answer_are_the_last_known() -> None:
+    """An answer replaces an earlier one, and the offsets of a topic do not belong to a new topic of its name."""
+    before = {"orders": topic(LogEnds(0, 5), {}), "trips": topic(LogEnds(0, 5), {})}
+    names = {"orders": "x", "trips": "y", "new": "z"}
+    listed = [TopicMetadata(name=name, topic_id=each, partitions=[]) for name, each in names.items()]
+    metadata = Metadata(cluster_id="x", controller=1, brokers=[], topics=listed)
+
+    assert ends_with_last_known({}, before, metadata) == {
+        "orders": {0: LogEnds(0, 5)},
+        "trips": {},
+        "new": {},
+    }
+    assert ends_with_last_known({"orders": {0: LogEnds(0, 7)}}, before, metadata)["orders"] == {
+        0: LogEnds(0, 7)
+    }
 
 
 def test_a_rate_needs_two_rounds_and_a_counter_that_grew() -> None:
