@@ -23,6 +23,9 @@ SAMPLE_SECONDS: Final = 1.0
 SAMPLE_BYTES: Final = 4 * MIB
 """Number of stored bytes that a sample with a filter reads."""
 PREFETCH_BYTES: Final = MIB
+SHOWN_BYTES: Final = MIB
+"""Number of stored bytes that a sample without a filter should read. A partition returns at least one batch, which may
+be much larger than the records that are shown."""
 RECORD_BYTES: Final = 1024
 """Assumed size of a record until the first record has been read."""
 
@@ -50,6 +53,8 @@ class Tail:
         self._is_unfiltered = wanted.accepts_all
         self._chosen = wanted.compiled()
         self._record_bytes = float(RECORD_BYTES)
+        self._partition_bytes = float(RECORD_BYTES)
+        """Stored bytes that the previous sample has read from a partition, on average."""
         self._turn = 0
         self._consumer = fairlead.Consumer(
             **connection,
@@ -94,11 +99,14 @@ class Tail:
         return self._records_max if self._is_unfiltered else max(1, int(SAMPLE_BYTES / self._record_bytes))
 
     def _next_places(self, grown: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions to read: all of them, or as many as the tail shows records, in rotation."""
-        if len(grown) <= self._records_max:
+        """Return the partitions to read: all of them, or as many as the sample may read, in rotation."""
+        most = self._records_max
+        if self._is_unfiltered:
+            most = min(most, max(1, int(SHOWN_BYTES / self._partition_bytes)))
+        if len(grown) <= most:
             return grown
-        self._turn = (self._turn + self._records_max) % len(grown)
-        return (grown[self._turn :] + grown[: self._turn])[: self._records_max]
+        self._turn = (self._turn + most) % len(grown)
+        return (grown[self._turn :] + grown[: self._turn])[:most]
 
     async def _read(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
@@ -116,5 +124,6 @@ class Tail:
             found += found_records(Rows(batch.partition, newest), self._records_max)
         consumer.pause()
         self._record_bytes = max(1.0, nbytes / max(1, offsets))
+        self._partition_bytes = max(1.0, nbytes / len(starts))
         found.sort(key=attrgetter("timestamp_us"))
         return found[-self._records_max :]
