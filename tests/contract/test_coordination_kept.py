@@ -241,6 +241,14 @@ RECORDS: dict[str, Record] = {
         ),
         eras=(Era(epoch=LeaderEpoch(1 << 20), cluster_id="b"),),
     ),
+    "topic, assigned": TopicRecord(
+        topic_id=_TOPIC,
+        state=TopicState.CREATING,
+        partitions=1,
+        replication_factor=2,
+        created_us=_TIME,
+        assigned={PartitionIndex(0): (_TWO, _ONE)},
+    ),
     "topic, handed over": TopicRecord(
         topic_id=_TOPIC,
         state=TopicState.READY,

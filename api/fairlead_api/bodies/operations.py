@@ -5,17 +5,14 @@ The broker, the SDK and the CLI use these bodies for the calls in `routes.operat
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 from fairlead_api.bodies.metadata import Answer
-from fairlead_api.bodies.requests import Request
+from fairlead_api.bodies.requests import BrokerNumber, Request
 
 BROKER_ID_MAX = 2**31 - 1
 
 ElectionKind = Literal["preferred", "unclean"]
-BrokerNumber = Annotated[int, Meta(ge=0, le=BROKER_ID_MAX)]
 
 
 class ReassignRequest(Request, frozen=True, kw_only=True):

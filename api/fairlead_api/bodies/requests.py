@@ -26,6 +26,7 @@ __all__ = [
     "AcceptDamageRequest",
     "AlterConfigRequest",
     "AlterTopicRequest",
+    "BrokerNumber",
     "CreateTopicRequest",
     "DeleteRecordsAnswer",
     "DeleteRecordsRequest",
@@ -69,6 +70,11 @@ HIGH_WATERMARK = -1
 PartitionNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 PartitionCount = Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)]
 ReplicationFactor = Annotated[int, Meta(ge=1, le=32_767)]
+BrokerNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+NewReplicas = Annotated[
+    list[Annotated[list[BrokerNumber], Meta(min_length=1)]], Meta(min_length=1, max_length=PARTITIONS_MAX)
+]
+"""Brokers of the replicas of each new partition, the preferred leader first."""
 OffsetNumber = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 EpochNumber = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 ByteCount = Annotated[int, Meta(ge=0, le=INT32_MAX)]
@@ -83,12 +89,17 @@ RAW: Final = "raw"
 """Isolation level of copies: all stored batches below the high watermark, and a strict comparison of leader epochs."""
 
 
-class CreateTopicRequest(Request, frozen=True, kw_only=True):
-    """Body of `POST /v1/topics`; partitions and replication factor default to the cluster's configuration."""
+class CreateTopicRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
+    """Body of `POST /v1/topics`; partitions and replication factor default to the cluster's configuration.
+
+    `replicas` names the brokers of each partition's replicas, the preferred leader first, instead of brokers that the
+    controller chooses.
+    """
 
     name: str
     partitions: PartitionCount | None = None
     replication_factor: ReplicationFactor | None = None
+    replicas: NewReplicas | None = None
     config: dict[str, ConfigInput] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,15 +107,17 @@ class CreateTopicRequest(Request, frozen=True, kw_only=True):
         check_topic_name(self.name)
 
 
-class AlterTopicRequest(Request, frozen=True, kw_only=True):
+class AlterTopicRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
     """Body of `PATCH /v1/topics/{topic}`, a merge patch: null resets a key of `config`, or `config` as a whole.
 
     Partitions and replication factor have no default; null leaves both unchanged. The replication factor applies to new
-    partitions and to defaults that depend on the factor; existing replicas are moved only by `:reassign`.
+    partitions and to defaults that depend on the factor; existing replicas are moved only by `:reassign`. `replicas`
+    names the brokers of the replicas of each added partition, as in `POST /v1/topics`.
     """
 
     partitions: PartitionCount | None = None
     replication_factor: ReplicationFactor | None = None
+    replicas: NewReplicas | None = None
     config: dict[str, ConfigInput] | None = msgspec.field(default_factory=dict)
 
 

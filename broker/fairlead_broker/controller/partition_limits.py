@@ -21,6 +21,23 @@ def has_room(broker: BrokerId, brokers: Brokers, load: Mapping[BrokerId, int]) -
     return limit is None or load.get(broker, 0) < limit
 
 
+def as_assigned(
+    missing: Sequence[PartitionIndex],
+    assigned: Mapping[PartitionIndex, tuple[BrokerId, ...]],
+    placeable: Sequence[PlaceableBroker],
+    brokers: Brokers,
+    load: Mapping[BrokerId, int],
+) -> dict[PartitionIndex, tuple[BrokerId, ...]] | None:
+    """Return the replicas that a client chose for new partitions, or None if one of the brokers cannot get them."""
+    takers, counts = {each.broker for each in placeable}, dict(load)
+    for partition in missing:
+        for broker in assigned[partition]:
+            if broker not in takers or not has_room(broker, brokers, counts):
+                return None
+            counts[broker] = counts.get(broker, 0) + 1
+    return {partition: assigned[partition] for partition in missing}
+
+
 def placed(
     missing: Sequence[PartitionIndex],
     replication_factor: int,

@@ -19,7 +19,7 @@ import msgspec
 
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.controller.election import Brokers, broker_epoch, is_live
-from fairlead_broker.controller.partition_limits import placed
+from fairlead_broker.controller.partition_limits import as_assigned, placed
 from fairlead_broker.controller.partition_settings import PartitionSettings, partition_settings
 from fairlead_broker.controller.round_robin import PlaceableBroker
 from fairlead_broker.controller.term import PARTITIONS_MAX, ControllerTerm, portions
@@ -104,10 +104,11 @@ def plan_alteration(
     partition_count: int,
     config: Mapping[str, ConfigScalar],
     replication_factor: int | None = None,
+    assigned: Mapping[PartitionIndex, tuple[BrokerId, ...]] | None = None,
 ) -> tuple[Transaction, ...]:
     """Return the steps that add partitions to a ready topic and change its configuration.
 
-    `replication_factor` applies only to new partitions.
+    `replication_factor` applies only to new partitions, and `assigned` names their brokers.
     """
     assert partition_count >= topic.value.partitions, f"{name} would shrink to {partition_count} partitions"
     growing_to = partition_count if partition_count > topic.value.partitions else None
@@ -115,6 +116,7 @@ def plan_alteration(
         topic.value,
         config=dict(config),
         growing_to=growing_to,
+        assigned=None if assigned is None else dict(assigned),
         replication_factor=replication_factor or topic.value.replication_factor,
     )
     return _announce(planning, name, topic, partitions, record)
@@ -174,6 +176,8 @@ def plan_placement(
     missing = _missing(record, partitions)
     if not missing:
         return {}
+    if record.assigned is not None:
+        return as_assigned(missing, record.assigned, planning.placeable, planning.brokers, planning.load)
     return placed(
         missing,
         record.replication_factor,
@@ -235,7 +239,11 @@ def _completion(planning: Planning, subject: _Subject, partitions: Partitions) -
         return steps
     steps += _partitions_written(planning, subject, placement, settings)
     done = msgspec.structs.replace(
-        record, state=TopicState.READY, partitions=record.growing_to or record.partitions, growing_to=None
+        record,
+        state=TopicState.READY,
+        partitions=record.growing_to or record.partitions,
+        growing_to=None,
+        assigned=None,
     )
     return (*steps, _write_topic(planning, subject.name, subject.guard, done))
 

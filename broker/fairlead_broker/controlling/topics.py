@@ -13,7 +13,7 @@ import msgspec
 
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.configuration import CLUSTER_KEYS, merge_patch
-from fairlead_api.identifiers import BrokerId, TopicId, check_topic_name, collides
+from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId, check_topic_name, collides
 from fairlead_api.patterns import matches
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.quota_limits import TOPICS
@@ -27,7 +27,7 @@ from fairlead_broker.controller.topics import (
     plan_placement,
 )
 from fairlead_broker.controlling.feature_level import check_compaction
-from fairlead_broker.controlling.operation_refusals import too_many_partitions
+from fairlead_broker.controlling.operation_refusals import bad_replicas, too_many_partitions
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.quorum_settings import check_quorum, check_unchanged, fixed_at_creation
 from fairlead_broker.controlling.replica_load import Promise, ReplicaLoad
@@ -87,6 +87,7 @@ class TopicAdmin:
         raised with the differences. A dry run checks the request and writes nothing.
         """
         check_topic_name(request.name)
+        request = _with_counts(request)
         config = fixed_at_creation(self._metadata, merge_patch({}, request.config))
         check_compaction(self._metadata, config)
         existing = self._live(request.name)
@@ -198,8 +199,14 @@ class TopicAdmin:
         if request.config is None or MIN_ISR in request.config or request.replication_factor is not None:
             _check_min_isr(name, config, replication_factor)
         self._check_placeable(name, topic.value, replication_factor)
+        assigned = self._assigned(
+            request.replicas, topic.value.partitions, partition_count, replication_factor
+        )
         grown = msgspec.structs.replace(
-            topic.value, growing_to=partition_count, replication_factor=replication_factor
+            topic.value,
+            growing_to=partition_count,
+            assigned=assigned,
+            replication_factor=replication_factor,
         )
         promise.renew(topic.value.topic_id, self._placed(name, grown, planning.start_index))
         return plan_alteration(
@@ -210,7 +217,37 @@ class TopicAdmin:
             partition_count=partition_count,
             config=config,
             replication_factor=replication_factor,
+            assigned=assigned,
         )
+
+    def _assigned(
+        self,
+        replicas: Sequence[Sequence[int]] | None,
+        first: int,
+        partition_count: int,
+        replication_factor: int,
+    ) -> dict[PartitionIndex, tuple[BrokerId, ...]] | None:
+        """Return the brokers that a request names for the partitions from `first` on; None if it names none."""
+        if replicas is None:
+            return None
+        if len(replicas) != partition_count - first:
+            raise ProblemError(
+                "invalid_config",
+                f"the request names the replicas of {len(replicas)} new partitions; expected "
+                f"{partition_count - first}",
+                data={"key": "replicas", "value": len(replicas), "allowed": str(partition_count - first)},
+            )
+        takers = {each.broker for each in placeable(self._metadata.brokers, cordoned_brokers(self._metadata))}
+        assigned = {}
+        for number, named in enumerate(replicas, start=first):
+            brokers = tuple(map(BrokerId, named))
+            if len(set(brokers)) != replication_factor or len(brokers) != replication_factor:
+                raise bad_replicas(brokers, "has another number of brokers", f"{replication_factor} brokers")
+            if not takers.issuperset(brokers):
+                allowed = ", ".join(map(str, sorted(takers)))
+                raise bad_replicas(brokers, "names a broker that takes no new replicas", allowed)
+            assigned[PartitionIndex(number)] = brokers
+        return assigned
 
     def _check_placeable(self, name: str, topic: TopicRecord, replication_factor: int) -> None:
         """Refuse an increased replication factor that exceeds the number of brokers that can get new replicas."""
@@ -267,9 +304,9 @@ class TopicAdmin:
             return {}
         placement = plan_placement(planning, record, self._metadata.partitions(record.topic_id))
         if placement is None:
-            raise too_many_partitions(
-                name, [each.broker for each in brokers], planning.brokers, planning.load
-            )
+            chosen = {broker for each in (record.assigned or {}).values() for broker in each}
+            candidates = [each.broker for each in brokers if each.broker in chosen or not chosen]
+            raise too_many_partitions(name, candidates, planning.brokers, planning.load)
         return {PartitionKey(record.topic_id, index): replicas for index, replicas in placement.items()}
 
     def _check_quotas(self, name: str, partition_count: int) -> None:
@@ -313,6 +350,7 @@ class TopicAdmin:
             topic_id=self._new_topic_id(),
             state=TopicState.CREATING,
             partitions=partition_count,
+            assigned=self._assigned(request.replicas, 0, partition_count, replication_factor),
             replication_factor=replication_factor,
             config={**config},
             created_us=self._clock.now_us(),
@@ -361,6 +399,17 @@ class TopicAdmin:
                 data={"topic": name, "expected": topic_id, "actual": topic.value.topic_id},
             )
         return topic
+
+
+def _with_counts(request: CreateTopicRequest) -> CreateTopicRequest:
+    """Return a request whose numbers of partitions and replicas default to those of the named replicas."""
+    if request.replicas is None:
+        return request
+    return msgspec.structs.replace(
+        request,
+        partitions=request.partitions or len(request.replicas),
+        replication_factor=request.replication_factor or len(request.replicas[0]),
+    )
 
 
 def _check_same(request: CreateTopicRequest, config: dict[str, str], existing: TopicRecord) -> None:

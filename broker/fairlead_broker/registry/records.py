@@ -279,7 +279,7 @@ class TopicRecord(Record, frozen=True, kw_only=True):
         "eras": Era,
         "handed_over": HandedOver,
     }
-    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"mirror", "eras", "handed_over"})
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"assigned", "mirror", "eras", "handed_over"})
 
     topic_id: TopicId
     state: TopicState
@@ -287,6 +287,8 @@ class TopicRecord(Record, frozen=True, kw_only=True):
     """Number of partitions in use."""
     growing_to: Positive | None = None
     """Number of partitions after the current growth, or None if the topic is not growing."""
+    assigned: dict[PartitionIndex, tuple[BrokerId, ...]] | None = None
+    """Brokers that a client chose for the partitions that are not written yet, or None if the controller chooses."""
     replication_factor: Positive
     config: dict[str, ConfigScalar] = {}
     """Configuration that was set for the topic itself, with Kafka's keys."""

@@ -103,6 +103,42 @@ async def test_any_broker_takes_changes(connection: KafkaConnection) -> None:
     assert [each.error_code for each in deleted.responses] == [KafkaError.NONE]
 
 
+async def test_a_client_chooses_the_brokers_of_partitions(connection: KafkaConnection) -> None:
+    """Partitions of a new topic and added partitions lie on the brokers that the requests name."""
+
+    def chosen(*replicas: list[int], **counts: int) -> dict[str, Any]:
+        assignments = [{"partition_index": n, "broker_ids": each} for n, each in enumerate(replicas)]
+        sizes = {"num_partitions": -1, "replication_factor": -1, **counts}
+        return {"name": "placed", **sizes, "assignments": assignments, "configs": []}
+
+    async def created(topic: dict[str, Any]) -> int:
+        answer = await connection.ask(ApiKey.CREATE_TOPICS, 7, topics=[topic], timeout_ms=1000)
+        code: int = answer.topics[0].error_code
+        return code
+
+    async def added(count: int, *replicas: list[int]) -> int:
+        topic = {"name": "placed", "count": count, "assignments": [{"broker_ids": each} for each in replicas]}
+        answer = await connection.ask(ApiKey.CREATE_PARTITIONS, 3, topics=[topic], timeout_ms=1000)
+        code: int = answer.results[0].error_code
+        return code
+
+    gap = chosen([0], [1])
+    gap["assignments"][1]["partition_index"] = 2
+    refused = [
+        await created(each) for each in (chosen([0, 77]), chosen([]), chosen([0], num_partitions=1), gap)
+    ]
+    done = await created(chosen([2, 0], [0, 1]))
+    refused += [await added(3, [1, 2], [0, 1]), await added(3, [1]), await added(3, [-1, 0])]
+    grown = await added(3, [1, 2])
+    [topic] = (await connection.ask(ApiKey.METADATA, 12, topics=[{"name": "placed"}])).topics
+    replicas = {each.partition_index: list(each.replica_nodes) for each in topic.partitions}
+
+    wrong = KafkaError.INVALID_REPLICA_ASSIGNMENT
+    assert refused == [wrong, wrong, KafkaError.INVALID_REQUEST, *[wrong] * 4]
+    assert (done, grown) == (KafkaError.NONE, KafkaError.NONE)
+    assert replicas == {0: [2, 0], 1: [0, 1], 2: [1, 2]}
+
+
 async def move(connection: KafkaConnection, replicas: list[int] | None) -> int:
     """Move the topic `orders`, or cancel its move, and return the error."""
     answer = await connection.ask(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_broker.controller.election import Brokers
-from fairlead_broker.controller.partition_limits import has_room, placed
+from fairlead_broker.controller.partition_limits import as_assigned, has_room, placed
 from fairlead_broker.controller.round_robin import PlaceableBroker, assign_replicas
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
@@ -51,6 +51,20 @@ def test_a_broker_without_a_limit_always_has_room() -> None:
     assert has_room(BrokerId(1), brokers, load)
     assert has_room(BrokerId(9), brokers, load)
     assert not has_room(BrokerId(2), brokers, load)
+
+
+def test_chosen_brokers_are_used_or_nothing_is_placed() -> None:
+    """Partitions get the brokers that a client chose, unless one of these is full or takes no new replicas."""
+    brokers = limited({1: 2, 2: None})
+    takers = [PlaceableBroker(BrokerId(1)), PlaceableBroker(BrokerId(2))]
+
+    def place_on(*chosen: int, load: int = 0) -> object:
+        assigned = {PartitionIndex(number): (BrokerId(broker),) for number, broker in enumerate(chosen)}
+        return as_assigned(list(assigned), assigned, takers, brokers, {BrokerId(1): load})
+
+    assert place_on(1, 1, 2) == {0: (1,), 1: (1,), 2: (2,)}
+    assert place_on(1, 1, load=1) is None
+    assert place_on(2, 3) is None
 
 
 def test_full_brokers_are_replaced_while_others_have_room() -> None:

@@ -349,6 +349,38 @@ def test_new_partitions_wait_for_brokers(world: Any, kit: Any) -> None:
     assert run(world, complete(world)) == [True, True]
 
 
+def test_partitions_lie_on_the_brokers_that_a_client_chose(world: Any, kit: Any) -> None:
+    """Partitions of a new topic and added partitions get the chosen brokers, which the topic then forgets."""
+    for broker in (2, 3):
+        world.register(broker, kit.registration(f"d{broker}"))
+    chosen = {PartitionIndex(0): (BrokerId(3), BrokerId(1)), PartitionIndex(1): (BrokerId(1), BrokerId(2))}
+    record = msgspec.structs.replace(kit.new_topic(2, replication_factor=2), assigned=chosen)
+    assert all(run(world, plan_creation(world.planning(start_index=1), NAME, record)))
+    added = {PartitionIndex(2): (BrokerId(2), BrokerId(3))}
+    topic = world.topic(NAME)
+    growing = plan_alteration(
+        world.planning(),
+        NAME,
+        topic,
+        world.partitions(),
+        partition_count=3,
+        config={},
+        assigned=added,
+    )
+    assert world.run(growing[0])
+    announced = world.topic(NAME).value.assigned
+    assert all(run(world, complete(world)))
+    replicas = {
+        index: tuple(each.broker for each in partition.value.replicas)
+        for index, partition in world.partitions().items()
+    }
+
+    assert topic.value.assigned is None
+    assert announced == added
+    assert replicas == chosen | added
+    assert world.topic(NAME).value.assigned is None
+
+
 @pytest.mark.parametrize("make", [creation, growth])
 def test_what_is_placed_already_waits_for_no_broker(
     world: Any, kit: Any, make: Callable[[Any, Any], Sequence[Transaction]]

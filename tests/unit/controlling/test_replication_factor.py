@@ -1,4 +1,4 @@
-"""The replication factor of a topic, which applies to its new partitions."""
+"""The replication factor of a topic, which applies to its new partitions, and brokers that a client chooses."""
 
 from __future__ import annotations
 
@@ -47,6 +47,53 @@ async def test_a_replication_factor_below_the_minimum_in_sync_is_refused(cluster
 
     assert refused.value.code == "invalid_config"
     assert "requires 2 in-sync replicas" in refused.value.detail
+
+
+async def test_a_client_chooses_the_brokers_of_new_partitions(cluster: Any) -> None:
+    """New partitions lie on the chosen brokers, whose number is the replication factor."""
+    life = await cluster.add(1)
+    await cluster.add(2)
+    await cluster.until(lambda metadata: len(metadata.brokers) == 2)
+    request = CreateTopicRequest(name="flights", replicas=[[2, 1], [1, 2]])
+    created, _ = await life.admin.create(request)
+    again, was_created = await life.admin.create(request)
+    await life.admin.alter("flights", AlterTopicRequest(partitions=3, replicas=[[2, 1]]))
+    partitions = life.mirror.metadata.partitions(created.topic_id)
+    replicas = [[each.broker for each in partitions[PartitionIndex(n)].value.replicas] for n in range(3)]
+
+    assert (created.partitions, created.replication_factor, created.assigned) == (2, 2, None)
+    assert (again.topic_id, was_created) == (created.topic_id, False)
+    assert replicas == [[2, 1], [1, 2], [2, 1]]
+
+
+async def test_brokers_that_cannot_be_chosen_are_refused(cluster: Any) -> None:
+    """A wrong number of partitions or brokers, a repeated, an unknown and a full broker are refused."""
+    life = await cluster.add(1, partitions_max=2)
+    await cluster.add(2)
+    await cluster.until(lambda metadata: len(metadata.brokers) == 2)
+    await life.admin.create(CreateTopicRequest(name="flights", replicas=[[1]]))
+
+    async def code(call: Any) -> tuple[str, object]:
+        with pytest.raises(ProblemError) as refused:
+            await call
+        return refused.value.code, refused.value.data.get("key")
+
+    def created(*replicas: list[int], partitions: int | None = None) -> Any:
+        request = CreateTopicRequest(name="other", partitions=partitions, replicas=list(replicas))
+        return life.admin.create(request)
+
+    refusals = [
+        await code(created([1], partitions=2)),
+        await code(created([1], [1, 2])),
+        await code(created([1, 1])),
+        await code(created([3])),
+        await code(life.admin.alter("flights", AlterTopicRequest(replicas=[[1]]))),
+    ]
+    full = await code(created([1], [1]))
+
+    assert refusals == [("invalid_config", "replicas")] * 5
+    assert full == ("too_many_partitions", None)
+    assert list(life.mirror.metadata.topics) == ["flights"]
 
 
 async def in_sync(life: Any, topic_id: TopicId) -> None:

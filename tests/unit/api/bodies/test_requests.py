@@ -95,7 +95,12 @@ def test_configuration_of_a_topic_is_any_scalar() -> None:
             "$.config.segment.ms",
         ),
         (CreateTopicRequest, {"name": "a", "config": []}, "malformed_request", "$.config"),
-        (AlterTopicRequest, {"name": "a"}, "unknown_option", "partitions, replication_factor, config"),
+        (
+            AlterTopicRequest,
+            {"name": "a"},
+            "unknown_option",
+            "partitions, replication_factor, replicas, config",
+        ),
         (AlterTopicRequest, {"partitions": -1}, "malformed_request", ">= 1"),
         (FetchRequest, {}, "malformed_request", "required field `partitions`"),
         (FetchRequest, {"partitions": [{}]}, "malformed_request", "$.partitions[0]"),

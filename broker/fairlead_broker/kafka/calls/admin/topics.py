@@ -165,17 +165,23 @@ class TopicCalls:
     async def _enlarge(self, call: KafkaCall, wanted: Any) -> None:
         call.access.require(Operation.ALTER, Kind.TOPIC, wanted.name)
         view = self._broker.views.by_name(wanted.name)
-        if wanted.assignments:
-            raise _no_assignments()
         if not view.partition_count < wanted.count <= PARTITIONS_MAX:
             raise RefusedError(
                 KafkaError.INVALID_PARTITIONS,
                 f"topic {view.name} has {view.partition_count} partitions; "
                 f"allowed are {view.partition_count + 1} to {PARTITIONS_MAX}, not {wanted.count}",
             )
+        replicas = None
+        if wanted.assignments is not None:
+            replicas = [_brokers(each.broker_ids) for each in wanted.assignments]
+            if len(replicas) != wanted.count - view.partition_count:
+                raise RefusedError(
+                    KafkaError.INVALID_REPLICA_ASSIGNMENT,
+                    f"{len(replicas)} assignments for {wanted.count - view.partition_count} new partitions",
+                )
         if call.request.validate_only:
             return
-        request = AlterTopicRequest(partitions=wanted.count)
+        request = AlterTopicRequest(partitions=wanted.count, replicas=replicas)
 
         async def run() -> Changed:
             altered = await self._broker.alter_topic(view.name, request, view.topic_id)
@@ -186,9 +192,11 @@ class TopicCalls:
 
 def _creation(wanted: Any) -> CreateTopicRequest:
     """Return the request for a new topic in the form that the runtime takes. Raises RefusedError."""
-    if wanted.assignments:
-        raise _no_assignments()
     partitions, replicas = wanted.num_partitions, wanted.replication_factor
+    if wanted.assignments and (partitions, replicas) != (DEFAULT, DEFAULT):
+        raise RefusedError(
+            KafkaError.INVALID_REQUEST, "a request with assignments has no number of partitions or replicas"
+        )
     if partitions != DEFAULT and not 1 <= partitions <= PARTITIONS_MAX:
         raise RefusedError(
             KafkaError.INVALID_PARTITIONS, f"{partitions} partitions; allowed are 1 to {PARTITIONS_MAX}"
@@ -205,8 +213,30 @@ def _creation(wanted: Any) -> CreateTopicRequest:
         name=wanted.name,
         partitions=None if partitions == DEFAULT else partitions,
         replication_factor=None if replicas == DEFAULT else replicas,
+        replicas=_assigned(wanted.assignments),
         config=config,
     )
+
+
+def _assigned(assignments: Any) -> list[list[int]] | None:
+    """Return the brokers of each partition of a new topic, if the request names them. Raises RefusedError."""
+    if not assignments:
+        return None
+    brokers = {each.partition_index: _brokers(each.broker_ids) for each in assignments}
+    if len(brokers) != len(assignments) or brokers.keys() != set(range(len(assignments))):
+        raise RefusedError(
+            KafkaError.INVALID_REPLICA_ASSIGNMENT, "the partitions of a new topic are numbered from 0 on"
+        )
+    return [brokers[number] for number in range(len(brokers))]
+
+
+def _brokers(ids: Any) -> list[int]:
+    """Return the brokers of one partition. Raises RefusedError."""
+    if not ids or min(ids) < 0:
+        raise RefusedError(
+            KafkaError.INVALID_REPLICA_ASSIGNMENT, "a partition has brokers, whose ids are not negative"
+        )
+    return list(ids)
 
 
 def _describe(call: KafkaCall, result: Any, view: TopicView) -> None:
@@ -230,10 +260,3 @@ def _describe(call: KafkaCall, result: Any, view: TopicView) -> None:
         )
         for name, entry in shown_entries(view.config_entries)
     ]
-
-
-def _no_assignments() -> RefusedError:
-    return RefusedError(
-        KafkaError.INVALID_REPLICA_ASSIGNMENT,
-        "the brokers of new partitions cannot be chosen; move the partitions afterwards",
-    )
