@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 HOLD = {"metadata": {"annotations": {"fairlead.test/hold": "true"}}}
 """Fields of a pool whose pods must stay Pending."""
 CLUSTER = "clusters.fairlead.dev/main"
+FIRST_KAFKA_PORT = 31920
 
 
 @pytest.fixture(scope="module")
 def operator(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedOperator]:
     """Yield an operator that watches several namespaces, one for each test and one for a shared Cluster."""
-    with shared_operator(kubernetes, tmp_path_factory.mktemp("operator"), namespaces=9) as running:
+    with shared_operator(kubernetes, tmp_path_factory.mktemp("operator"), namespaces=10) as running:
         yield running
 
 
@@ -143,6 +144,51 @@ def test_a_console_is_created_and_deleted(kubernetes: Kubernetes, ready: str) ->
 
     assert generation == 1
     assert cluster["status"]["brokers"]["ready"] == 3
+
+
+def test_each_broker_has_a_node_port_for_kafkas_clients(kubernetes: Kubernetes, namespace: str) -> None:
+    """Each broker's node port leads to its pod, and a port that another Service has is reported until it is free."""
+    api = kubernetes.api
+    port = {"port": 80, "nodePort": FIRST_KAFKA_PORT + 2}
+    other: Manifest = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "other"},
+        "spec": {"type": "NodePort", "ports": [port]},
+    }
+    api.apply(other, namespace)
+    kafka = {"enabled": True, "type": "nodeport", "firstNodePort": FIRST_KAFKA_PORT}
+    api.apply(a_cluster(listeners={"kafka": kafka}), namespace)
+    told = api.wait(
+        CLUSTER, namespace, lambda each: "main-kafka-2" in condition_of(each, "Warning").get("message", "")
+    )
+    api.delete("service/other", namespace)
+    cluster = api.wait(
+        CLUSTER,
+        namespace,
+        lambda each: is_done(each) and "main-kafka-2" not in condition_of(each, "Warning").get("message", ""),
+    )
+    ports, backends = [], []
+    for broker in range(3):
+        service = api.get(f"service/main-kafka-{broker}", namespace)
+        assert service is not None, "each broker has a Service"
+        ports += [each["nodePort"] for each in service["spec"]["ports"]]
+        [slice_] = api.wait_list(
+            "endpointslices.discovery.k8s.io",
+            namespace,
+            lambda found: any(each["endpoints"] for each in found),
+            selector=f"kubernetes.io/service-name=main-kafka-{broker}",
+        )
+        backends += [each["targetRef"]["name"] for each in slice_["endpoints"]]
+    nodes = {pod["metadata"]["name"]: pod["status"]["hostIP"] for pod in api.list("pods", namespace, BROKERS)}
+    listener = next(each for each in cluster["status"]["listeners"] if each["name"] == "kafka")
+
+    assert str(FIRST_KAFKA_PORT + 2) in condition_of(told, "Warning")["message"]
+    assert ports == [FIRST_KAFKA_PORT + broker for broker in range(3)]
+    assert backends == [f"main-a-{broker}" for broker in range(3)]
+    assert [each["address"] for each in listener["brokers"]] == [
+        f"{nodes[f'main-a-{broker}']}:{FIRST_KAFKA_PORT + broker}" for broker in range(3)
+    ]
 
 
 @pytest.mark.scenario
