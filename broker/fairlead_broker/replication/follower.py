@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from fairlead_api.identifiers import BrokerEpoch, BrokerId, LeaderEpoch, Offset
+from fairlead_broker.replication.divergence import BEFORE_ALL, EpochStart
 from fairlead_broker.replication.follower_messages import (
     CopiesAppended,
     CopyDue,
@@ -224,7 +225,13 @@ class PartitionFollower:
         if self._busy or self.is_ahead:
             return
         self._busy = True
-        effects.append(TruncateTo(self._truncation_offset(event)))
+        if event.epoch > BEFORE_ALL and event.end_offset < self._log_start:
+            # None of the log's records is in the leader's log, which has other records below the start of this log. The
+            # emptied log must name an epoch that ends below its start in the leader's log: a log that does not know the
+            # epoch of its deleted records would continue at its start, and lack the leader's records below it.
+            effects.append(RestartAt(self._log_start, EpochStart(event.epoch, event.end_offset)))
+        else:
+            effects.append(TruncateTo(self._truncation_offset(event)))
 
     def _truncation_offset(self, event: Diverged) -> Offset:
         """Return the offset of a truncation (rule 4.8).

@@ -121,12 +121,15 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class RestartAt:
-    """Drop every record and restart the log at the leader's log start, then send `Restarted` to the state machine."""
+    """Drop every record and restart the log at an offset, then send `Restarted` to the state machine.
+
+    The offset is the leader's log start, or the log's own start if the leader has none of the log's records.
+    """
 
     offset: Offset
     deleted: EpochStart | None = None
-    """Epoch of the record before the offset. The log keeps this epoch as if the log had contained the record, so
-    that a later leader can detect a divergence.
+    """Epoch of the record before the offset, or an epoch that ends below the offset in the leader's log. The log keeps
+    this epoch as if the log had contained its last record, so that a leader can detect a divergence.
     """
 
 

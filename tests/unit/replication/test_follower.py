@@ -25,7 +25,10 @@ from fairlead_broker.replication import (
     SkipTo,
     Truncated,
     TruncateTo,
+    divergence,
+    end_before,
 )
+from fairlead_broker.replication.divergence import BEFORE_ALL
 from refusals import raises
 
 EPOCH = LeaderEpoch(5)
@@ -271,7 +274,29 @@ class TestCutting:
 
     def test_never_cuts_below_its_log_start(self) -> None:
         """A follower does not cut its log below the log start offset."""
-        assert diverged(following(log_start=5), 3, 3) == [TruncateTo(Offset(5))]
+        assert diverged(following(log_start=5), 9, 3) == [TruncateTo(Offset(5))]
+        assert following(log_start=5).step(Diverged(BEFORE_ALL, Offset(3), None)) == [TruncateTo(Offset(5))]
+
+    def test_a_divergence_below_the_log_start_copies_the_whole_log_of_the_leader(self) -> None:
+        """A log that does not know the epoch of its deleted records lacks no record of its new leader."""
+        leader, leader_end = (
+            [EpochStart(LeaderEpoch(3), Offset(0)), EpochStart(LeaderEpoch(5), Offset(30))],
+            Offset(60),
+        )
+        follower = following(end=70, log_start=50, last_epoch=4)
+        report = follower.next_fetch()
+        assert report is not None
+        parted = divergence(leader, leader_end, report.last_epoch, report.fetch_offset)
+        assert parted is not None
+        emptied = follower.step(Diverged(parted.epoch, parted.end_offset, None))
+        follower.step(Restarted(Offset(50), LeaderEpoch(3)))
+        report = follower.next_fetch()
+        assert report is not None
+        end = end_before(leader, leader_end, report.deleted_epoch, report.fetch_offset)
+        assert end is not None
+
+        assert emptied == [RestartAt(Offset(50), EpochStart(LeaderEpoch(3), Offset(30)))]
+        assert follower.step(FetchOutOfRange(Offset(0), end)) == [RestartAt(Offset(0))]
 
     def test_an_answer_that_comes_while_something_is_ordered_is_ignored(self) -> None:
         """An answer that arrives while a cut or an append runs is ignored."""
