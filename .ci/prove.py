@@ -284,6 +284,12 @@ def hand_overs(share: float) -> Outcome:
     return code == 0, report
 
 
+def link_worlds(share: float) -> Outcome:
+    """Run 10,000 simulated worlds of a topic in two clusters, and find each dropped rule within as many new worlds."""
+    code, report = run_program("tests/simulation/link_worlds.py", "--worlds", str(_count(10_000, share)))
+    return code == 0, report
+
+
 def many_topics(share: float) -> Outcome:
     """Kill and restart a broker with up to 5,000 topics while 8 clients delete topics and 2 clients create topics."""
     passed, reports = True, {}
@@ -415,6 +421,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "batch-fuzz": batch_fuzz,
     "broker-kills": broker_kills,
     "hand-overs": hand_overs,
+    "link-worlds": link_worlds,
     "many-topics": many_topics,
     "request-fuzz": request_fuzz,
     "wire-fuzz": wire_fuzz,
