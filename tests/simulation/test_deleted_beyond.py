@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from random import Random
 
+from fairlead_broker.replication import follower
 from partitions import leading
 from partitions.judge import DeletedByLeaders
 from partitions.plan import Drill, Plan, draw
@@ -47,6 +48,18 @@ def test_a_log_that_restarts_has_to_learn_the_epoch_before() -> None:
         found = [verdict_of(seed).violation for seed in range(WORLDS)]
 
     assert any(isinstance(each, DeletedByLeaders) for each in found)
+
+
+def test_a_log_that_diverges_below_its_start_has_to_name_an_epoch() -> None:
+    """An emptied log without an epoch may lack records of a leader that was elected uncleanly."""
+    seeds = (2, 3, 5)
+    with replaced((leading, "epoch_before", lambda epochs, offset: None)):
+        named = [type(verdict_of(seed).violation) for seed in seeds]
+        with replaced((follower, "EpochStart", lambda epoch, start_offset: None)):
+            unnamed = [type(verdict_of(seed).violation) for seed in seeds]
+
+    assert named == [type(None)] * 3
+    assert unnamed == [DeletedByLeaders] * 3
 
 
 def verdict_of(seed: int) -> Verdict:

@@ -20,6 +20,9 @@ from partitions.disk import Cell, Log
 from simulator.judge import EpochsRise, Violation
 from simulator.store import Change, broker_key, partition_key
 
+DELETED = Cell(-1, -1)
+"""Placeholder for a record that was deleted before the log of the leader began."""
+
 if TYPE_CHECKING:
     from partitions.broker import Broker
     from partitions.leading import Leading
@@ -357,11 +360,17 @@ class Judge:
         truth.deleted = max(log.log_start, min(truth.deleted, kept))
         for cell in truth.committed[kept:]:
             truth.lost.add(cell.value)
-            del truth.places[cell.value]
+            truth.places.pop(cell.value, None)
         del truth.committed[kept:], truth.committed_in[kept:]
+        # The log may begin beyond every committed record, if records of an earlier leader were deleted.
+        beyond = log.base - len(truth.committed)
+        truth.committed += [DELETED] * beyond
+        truth.committed_in += [record.leader_epoch] * beyond
         truth.sequences.clear()
         for cell in truth.committed:
             truth.sequences[cell.producer] = cell.sequence
+        for cell in reversed(log.cells if beyond > 0 else ()):
+            truth.sequences[cell.producer] = cell.sequence - 1
 
     # -- ended processes
 
