@@ -212,6 +212,7 @@ RECORDS: dict[str, Record] = {
         config={"retention.ms": 5},
         replication_factor=2,
         state=LinkState.PAUSED,
+        acls=True,
         policies=LinkPolicies(truncated="stop", expired="stop"),
         bytes_per_second=7,
         acknowledgements=2,

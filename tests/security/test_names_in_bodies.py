@@ -30,6 +30,8 @@ def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]
     subscribed = {"member_epoch": 0, "topics": ["hidden"], "session_timeout_ms": 45_000}
     check = {"principal": "user:bob", "operation": "read", "kind": "topic", "name": "hidden"}
     mode = {"config": {"security.mode": "open"}}
+    source = {"bootstrap": ["http://east.example:9520"]}
+    link = {"name": "east", "source": source, "topics": {"include": ["*"]}, "acls": True}
     return {
         "create_topic": ("POST", "/v1/topics", {"name": "hidden2"}),
         "produce": ("POST", "/v1/produce", frames(hidden_id)),
@@ -53,6 +55,8 @@ def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]
         "delete_transaction": ("DELETE", f"/v1/transactions/{transaction}", None),
         "check_acls": ("POST", "/v1/acls:check", check),
         "alter_cluster_config": ("PATCH", "/v1/cluster/config", mode),
+        "create_link": ("POST", "/v1/links", link),
+        "alter_link": ("PATCH", "/v1/links/east", {"acls": True}),
         "elect_leader": ("POST", "/v1/topics/shown/partitions/0:elect", {"kind": "unclean"}),
         "heartbeat": ("PUT", "/v1/groups/g2/members/m", subscribed),
         "commit_offsets": ("PUT", "/v1/groups/g/offsets", {"offsets": [OFFSET]}),

@@ -74,12 +74,16 @@ class LinkPolicies(Request, frozen=True, kw_only=True):
 
 
 class CreateLinkRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
-    """Body of `POST /v1/links`. `groups` names the consumer groups whose offsets are copied; by default none."""
+    """Body of `POST /v1/links`. `groups` names the consumer groups whose offsets are copied; by default none.
+
+    `acls` copies the source's ACLs on the mirrored topics and the copied groups, and needs `create` on `security`.
+    """
 
     name: str
     source: LinkSource
     topics: NamePatterns
     groups: NamePatterns = NamePatterns()
+    acls: bool = False
     prefix: Annotated[str, Meta(max_length=100)] = ""
     config: dict[str, ConfigInput] = msgspec.field(default_factory=dict)
     replication_factor: ReplicationFactor | None = None
@@ -123,6 +127,7 @@ class AlterLinkRequest(Request, frozen=True, kw_only=True):
     source: LinkSource | UnsetType = UNSET
     topics: AlterNamePatterns = AlterNamePatterns()
     groups: AlterNamePatterns = AlterNamePatterns()
+    acls: bool | UnsetType = UNSET
     config: dict[str, ConfigInput] | None = msgspec.field(default_factory=dict)
     replication_factor: ReplicationFactor | UnsetType | None = UNSET
     policies: AlterLinkPolicies = AlterLinkPolicies()
@@ -187,6 +192,7 @@ class LinkDescription(Answer, frozen=True, kw_only=True):
     source_cluster_id: str
     topics: NamePatterns
     groups: NamePatterns
+    acls: bool = False
     prefix: str
     config: dict[str, ConfigInput]
     replication_factor: int | None

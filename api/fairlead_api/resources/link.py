@@ -128,6 +128,9 @@ class LinkSpec(Part):
     """Topics of the source that are mirrored. A topic that no longer matches stays a mirror."""
     groups: LinkPatterns = LinkPatterns()
     """Consumer groups of the source whose committed offsets are copied; by default none."""
+    acls: bool = False
+    """Whether the ACLs of the source on the mirrored topics and the copied groups are copied. The source then decides \
+which callers the copies allow."""
     prefix: Annotated[str, kubernetes(maxLength=100, minLength=1, pattern="^[a-zA-Z0-9._-]+$")] | None = None
     """Text before the name of each mirror, which cannot be changed."""
     config: ConfigMap = Field(default_factory=dict)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead_api.access_needs import Kind, Operation, needs, on
+from fairlead_api.access_needs import Kind, Operation, each_in_body, needs, on
 from fairlead_api.bodies.links import (
     AdoptRequest,
     AlterLinkRequest,
@@ -47,7 +47,7 @@ LINK_ROUTES: Final = (
         method="POST",
         path="/v1/links",
         summary="Create a link, which mirrors topics of another cluster",
-        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), each_in_body(Operation.CREATE, Kind.SECURITY)),
         request=CreateLinkRequest,
         body_types=(JSON,),
         query=(_CHECK,),
@@ -92,7 +92,7 @@ LINK_ROUTES: Final = (
         method="PATCH",
         path="/v1/links/{link}",
         summary="Change a link",
-        access=needs(on(Operation.ALTER, Kind.CLUSTER)),
+        access=needs(on(Operation.ALTER, Kind.CLUSTER), each_in_body(Operation.CREATE, Kind.SECURITY)),
         path_parameters=_LINK,
         request=AlterLinkRequest,
         body_types=(JSON, "application/merge-patch+json"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
+
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import Acl
 from fairlead_broker.controlling.plan_runner import PlanRunner
@@ -78,6 +80,19 @@ class SecurityAdmin:
             return (Transaction((absent(key),), (Put(key, encode(record)),)),)
 
         return await self._runner.begin(plan)
+
+    async def release_acl(self, acl_id: str) -> None:
+        """Remove the owner of an ACL, which stays. An ACL that does not exist is left alone."""
+        key = self._metadata.keys.acl(acl_id)
+
+        def plan(_: int) -> Sequence[Transaction]:
+            stored = self._metadata.acls.get(acl_id)
+            if stored is None or stored.value.owner is None:
+                return ()
+            record = msgspec.structs.replace(stored.value, owner=None)
+            return (Transaction((unchanged_since(key, stored.mod_revision),), (Put(key, encode(record)),)),)
+
+        await self._runner.complete(plan)
 
     async def remove_acl(self, acl_id: str, *, force: bool) -> None:
         """Remove an ACL. Raises `acl_not_found`, and `conflict` for an ACL that a program manages."""

@@ -61,6 +61,8 @@ class LinkRecord(Record, frozen=True, kw_only=True):
     source: LinkSource
     topics: NamePatterns
     groups: NamePatterns = NamePatterns()
+    acls: bool = False
+    """Whether the source's ACLs on the mirrored topics and the copied groups are copied."""
     prefix: str = ""
     """Text before the name of each mirror."""
     config: dict[str, ConfigScalar] = msgspec.field(default_factory=dict)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from fairlead_broker.controller.term import ControllerTerm
+from fairlead_broker.controlling.linking.acl_copies import AclCopies
 from fairlead_broker.controlling.linking.link_admin import LinkAdmin
 from fairlead_broker.controlling.linking.link_keeper import LinkKeeper
 from fairlead_broker.controlling.linking.promotions import Promotions
+from fairlead_broker.controlling.security import SecurityAdmin
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
@@ -81,6 +83,7 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         promotions,
         sources,
         groups.copy,
+        AclCopies(admin, sources, SecurityAdmin(entry.coordination, entry.mirror), metadata, engine.clock),
         engine.clock,
         meters.report,
     )

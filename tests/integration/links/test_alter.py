@@ -35,6 +35,7 @@ async def test_a_changed_link_mirrors_other_topics_and_keeps_its_mirrors(
                 topics=AlterNamePatterns(include=["tri*"]),
                 config={"retention.ms": None, "retention.bytes": 7_000_000},
                 policies=AlterLinkPolicies(expired="stop"),
+                acls=True,
                 bytes_per_second=None,
             ),
         )
@@ -53,6 +54,7 @@ async def test_a_changed_link_mirrors_other_topics_and_keeps_its_mirrors(
 
     assert unchanged == created
     assert (changed.topics.include, changed.topics.exclude, changed.groups.include) == (["tri*"], [], [])
+    assert changed.acls
     assert (changed.policies.truncated, changed.policies.expired) == ("follow", "stop")
     assert (created.bytes_per_second, changed.bytes_per_second) == (1_000_000, None)
     assert kept is not None

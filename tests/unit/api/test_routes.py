@@ -174,8 +174,9 @@ NEEDS = {
     "describe_broker_config list_links "
     "describe_link link_topics",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
-    "create_link alter_link delete_link pause_link resume_link acknowledge_link promote_link take_back_link adopt_link",
+    "delete_link pause_link resume_link acknowledge_link promote_link take_back_link adopt_link",
     "alter cluster, alter security (each in the request)": "alter_cluster_config",
+    "alter cluster, create security (each in the request)": "create_link alter_link",
     "delete cluster": "unregister_broker",
     "alter cluster, describe topic": "reassign_partition cancel_reassignment",
     "alter cluster, describe topic, delete topic (each in the request)": "elect_leader",

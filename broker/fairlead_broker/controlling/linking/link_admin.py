@@ -365,6 +365,7 @@ class LinkAdmin:
             source=LinkSource(bootstrap=bootstrap, cluster_id=versions.cluster_id),
             topics=NamePatterns(include=tuple(request.topics.include), exclude=tuple(request.topics.exclude)),
             groups=NamePatterns(include=tuple(request.groups.include), exclude=tuple(request.groups.exclude)),
+            acls=request.acls,
             prefix=request.prefix,
             config={**merge_patch({}, request.config)},
             replication_factor=request.replication_factor,
@@ -458,6 +459,7 @@ def _altered(request: AlterLinkRequest, source: LinkSource, record: LinkRecord) 
         source=source,
         topics=topics,
         groups=_altered_patterns(request.groups, record.groups),
+        acls=record.acls if request.acls is UNSET else request.acls,
         config={**merge_patch(config_texts(record.config), request.config)},
         replication_factor=record.replication_factor if factor is UNSET else factor,
         policies=LinkPolicies(

@@ -27,6 +27,7 @@ from fairlead_api.configuration import (
 from fairlead_api.identifiers import TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.linking.acl_copies import AclCopies
 from fairlead_broker.controlling.linking.link_admin import LinkAdmin, eras_of
 from fairlead_broker.controlling.linking.promotions import CopyGroups, Promotions
 from fairlead_broker.controlling.topic_completion import HeldTerm
@@ -83,6 +84,7 @@ class LinkKeeper:
         promotions: Promotions,
         sources: Sources,
         copy_groups: CopyGroups,
+        acls: AclCopies,
         clock: Clock,
         report: Callable[[Mapping[str, LinkReport]], None],
     ) -> None:
@@ -94,6 +96,8 @@ class LinkKeeper:
         self._promotions = promotions
         self._sources = sources
         self._copy_groups = copy_groups
+        self._acls = acls
+        self._released_at = float("-inf")
         self._clock = clock
         self._report = report
         self._views: dict[str, LinkView] = {}
@@ -138,8 +142,10 @@ class LinkKeeper:
         for each in update.changes:
             if isinstance(each, LinkChange | TopicChange):
                 self._wake.set()
-            if isinstance(each, LinkChange) and (view := self._views.get(each.name)) is not None:
-                view.surveyed_at = float("-inf")
+            if isinstance(each, LinkChange):
+                self._released_at = float("-inf")
+                if (view := self._views.get(each.name)) is not None:
+                    view.surveyed_at = float("-inf")
 
     async def _round(self) -> bool:
         """Work on every link once; return whether a promotion waits."""
@@ -155,6 +161,7 @@ class LinkKeeper:
                     view.surveyed_at = now
                     await self._survey(link, record.value, view)
                     await self._copy_groups(link)
+                    await self._acls.copy(link)
                     view.problem = None
             except CoordinationClosed:
                 raise
@@ -163,7 +170,17 @@ class LinkKeeper:
                 if view.problem is None:
                     _log.warning("link waits for its source", link=link, reason=reason)
                 view.problem = reason
+        await self._release_acls()
         return waits
+
+    async def _release_acls(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._released_at >= SURVEY_SECONDS:
+            self._released_at = now
+            try:
+                await self._acls.release()
+            except (ProblemError, CoordinationError) as error:
+                _log.warning("copied ACLs not released", reason=str(error))
 
     async def _promote(self, link: str, record: LinkRecord) -> bool:
         waits = False

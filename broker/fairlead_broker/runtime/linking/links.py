@@ -206,6 +206,7 @@ class Links:
             groups=bodies.NamePatterns(
                 include=list(record.groups.include), exclude=list(record.groups.exclude)
             ),
+            acls=record.acls,
             prefix=record.prefix,
             config=dict(record.config),
             replication_factor=record.replication_factor,

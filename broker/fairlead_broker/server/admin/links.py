@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
 from fairlead_api.bodies.links import (
     AdoptRequest,
     AlterLinkRequest,
@@ -58,6 +59,9 @@ class LinkCalls:
         """``POST /v1/links``: 201 when the link is created, 200 when it exists with the same specification."""
         dry_run = call.query.flag("dry_run")
         request = decode_request(CreateLinkRequest, await json_body(call))
+        if request.acls:
+            # The source decides which callers the copied ACLs allow.
+            call.access.require(Operation.CREATE, Kind.SECURITY, SINGLE_NAME)
         self._broker.admit()
         link, created = await self._broker.links.create(request, dry_run=dry_run)
         if created and not dry_run:
@@ -84,6 +88,8 @@ class LinkCalls:
     async def alter_link(self, call: Call) -> None:
         """``PATCH /v1/links/{link}``."""
         request = decode_request(AlterLinkRequest, await json_body(call))
+        if request.acls is True or self._broker.links.describe(_link(call)).acls:
+            call.access.require(Operation.CREATE, Kind.SECURITY, SINGLE_NAME)
         self._broker.admit()
         await call.answer_json(await self._broker.links.alter(_link(call), request))
 

@@ -34,6 +34,11 @@ Rate = Annotated[
     str | None, typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB.")
 ]
 Factor = Annotated[int | None, typer.Option("--replication-factor", min=1, help="Replicas of each mirror.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--groups", metavar="PATTERN", help="Groups whose offsets are copied; repeatable."),
+]
+Acls = Annotated[bool, typer.Option("--acls", help="Copy the ACLs on the mirrors and the copied groups.")]
 All = Annotated[bool, typer.Option("--all", help="Every mirror of the link.")]
 NewSource = Annotated[
     list[str] | None,
@@ -90,10 +95,8 @@ def create(
         list[str] | None,
         typer.Option("--exclude", metavar="PATTERN", help="Topics to leave out; repeatable."),
     ] = None,
-    groups: Annotated[
-        list[str] | None,
-        typer.Option("--groups", metavar="PATTERN", help="Groups whose offsets are copied; repeatable."),
-    ] = None,
+    groups: Groups = None,
+    acls: Acls = False,
     prefix: Annotated[str, typer.Option("--prefix", help="Text before the name of each mirror.")] = "",
     config: ConfigOption = None,
     replication_factor: Factor = None,
@@ -121,6 +124,7 @@ def create(
             source=LinkSource(bootstrap=source),
             topics=NamePatterns(include=topics, exclude=exclude or []),
             groups=NamePatterns(include=groups or []),
+            acls=acls,
             prefix=prefix,
             config={**changes(config)},
             replication_factor=replication_factor,
@@ -189,6 +193,9 @@ def alter(
     topics: NewTopics = None,
     exclude: NewExcluded = None,
     groups: NewGroups = None,
+    acls: Annotated[
+        bool | None, typer.Option("--acls/--no-acls", help="Copy the ACLs on the mirrors and groups.")
+    ] = None,
     config: ConfigOption = None,
     unset: UnsetOption = None,
     replication_factor: Annotated[
@@ -217,6 +224,7 @@ def alter(
         source=UNSET if source is None else LinkSource(bootstrap=source),
         topics=AlterNamePatterns(include=_given(topics), exclude=_given(exclude)),
         groups=AlterNamePatterns(include=_given(groups)),
+        acls=_given(acls),
         config={**changes(config, unset)},
         replication_factor=_given(replication_factor),
         policies=AlterLinkPolicies(

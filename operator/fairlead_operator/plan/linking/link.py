@@ -56,6 +56,7 @@ def wanted_link(link: Link) -> CreateLinkRequest:
         source=bodies.LinkSource(bootstrap=list(spec.source.bootstrap)),
         topics=_patterns(spec.topics),
         groups=_patterns(spec.groups),
+        acls=spec.acls,
         prefix=spec.prefix or "",
         config={key: _canonical(key, value) for key, value in spec.config.items()},
         replication_factor=spec.replication_factor,
@@ -113,6 +114,7 @@ def _changes(wanted: CreateLinkRequest, live: LinkDescription) -> AlterLinkReque
         source=UNSET if wanted.source == live.source else wanted.source,
         topics=_changed_patterns(wanted.topics, live.topics),
         groups=_changed_patterns(wanted.groups, live.groups),
+        acls=UNSET if wanted.acls == live.acls else wanted.acls,
         config={**config},
         replication_factor=UNSET if factor == live.replication_factor else factor,
         policies=AlterLinkPolicies(

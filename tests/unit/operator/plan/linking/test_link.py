@@ -28,6 +28,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EVERYTHING: dict[str, Any] = {
     "topics": {"include": ["orders-*"], "exclude": ["orders-test"]},
     "groups": {"include": ["*"]},
+    "acls": True,
     "config": {"retention.ms": "5000000"},
     "replicationFactor": 2,
     "bytesPerSecond": "1Ki",
