@@ -223,6 +223,8 @@ STATE_PROBLEMS: Final = (
             PARTITION,
             DataMember("offset", "requested offset"),
             DataMember("log_start_offset", "first offset that can be read"),
+            DataMember("deleted_epoch", "leader epoch of the last deleted record, if known"),
+            DataMember("deleted_epoch_start", "offset at which that leader epoch began, if known"),
         ),
     ),
     ProblemDefinition(

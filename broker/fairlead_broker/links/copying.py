@@ -85,6 +85,8 @@ class Expired:
     """The source has deleted the records at the end of the mirror."""
 
     log_start: Offset
+    deleted: EpochStart | None = None
+    """Leader epoch of the last record that the source has deleted; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,10 @@ class Skip:
     """Continue the log at an offset, with a gap before it (rule L14)."""
 
     offset: Offset
+    deleted: EpochStart | None = None
+    """Leader epoch of the record before the offset, which the log keeps as if it had the record. Otherwise, the source
+    would find that the two logs differ, and a hand-over would wait for the epoch forever.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +164,14 @@ def next_step(
             if on_truncation is OnTruncation.STOP:
                 return Stop(FaultReason.SOURCE_TRUNCATED, max(offset, log.log_start))
             return Cut(offset)
-        case Expired(log_start):
+        case Expired(log_start, deleted):
             if log_start <= log.end_offset:
                 return Stop(FaultReason.SOURCE_DAMAGED, log.end_offset)
             if on_expiry is OnExpiry.STOP and log.end_offset > 0:
                 return Stop(FaultReason.SOURCE_EXPIRED, log_start)
-            return Skip(log_start)
+            if deleted is not None and deleted.epoch >= log.leader_epoch:
+                return RaiseEpoch(LeaderEpoch(deleted.epoch + 1))
+            return Skip(log_start, deleted)
         case Gone():
             return Stop(FaultReason.SOURCE_GONE, log.end_offset)
         case _:

@@ -30,6 +30,7 @@ from fairlead_broker.producers import (
 )
 from fairlead_broker.registry.records import HandedOver
 from fairlead_broker.registry.transaction_records import Outcome
+from fairlead_broker.replication.divergence import EpochStart
 from fairlead_broker.transactions.decisions import (
     PARTITIONS_MAX,
     DecidedOtherwise,
@@ -151,12 +152,20 @@ def not_compacted(topic: str, partition: int, policy: str) -> ProblemError:
     )
 
 
-def offset_expired(topic: str, index: int, offset: Offset, start: Offset) -> ProblemError:
-    """Return the problem for an offset below the log start."""
+def offset_expired(
+    topic: str, index: int, offset: Offset, start: Offset, deleted: EpochStart | None = None
+) -> ProblemError:
+    """Return the problem for an offset below the log start. `deleted`: epoch of the last deleted record, if known."""
+    data: dict[str, JSON] = {
+        "topic": topic,
+        "partition": index,
+        "offset": offset,
+        "log_start_offset": start,
+    }
+    if deleted is not None:
+        data |= {"deleted_epoch": deleted.epoch, "deleted_epoch_start": deleted.start_offset}
     return ProblemError(
-        "offset_expired",
-        f"offset {offset} of {topic}-{index} is below log start {start}",
-        data={"topic": topic, "partition": index, "offset": offset, "log_start_offset": start},
+        "offset_expired", f"offset {offset} of {topic}-{index} is below log start {start}", data=data
     )
 
 

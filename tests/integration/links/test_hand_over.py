@@ -55,6 +55,30 @@ async def test_a_partition_without_records_is_handed_over(source: Cluster, targe
     assert last.base_offset == 3
 
 
+async def test_a_partition_whose_later_records_were_skipped_is_handed_over(
+    source: Cluster, target: Cluster
+) -> None:
+    """A mirror that skips every record of a later leader knows the leader's epoch, so the hand-over ends."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    await (await source.led("flights", topic_id)).produce(b"1")
+    await link(source, target)
+    await mirrored(target, topic_id, 1)
+    async with Admin(url(target)) as admin:
+        await admin.pause_link("east")
+        await until(lambda: paused(target), "not every broker knows that the link is paused")
+        address = source.brokers[1].addresses.data
+        await source.stop(1)
+        await source.start(1, listen=address)
+        await (await source.led("flights", topic_id)).produce(b"2", b"3")
+        async with Admin(url(source)) as at_source:
+            await at_source.delete_records("flights", 0, 3)
+        await admin.resume_link("east")
+    await handed_over(target, "flights")
+    last = await (await target.led("flights", topic_id)).produce(b"after")
+
+    assert last.base_offset == 3
+
+
 async def test_a_hand_over_under_load_loses_nothing_and_stops_writes_briefly(
     source: Cluster, target: Cluster
 ) -> None:

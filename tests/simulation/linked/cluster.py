@@ -52,6 +52,8 @@ class Partition:
     trimmed: EpochStart | None = None
     """Leader epoch of the last deleted record, which a log keeps with its start offset."""
     skipped: set[int] = field(default_factory=set)
+    skipped_epochs: list[EpochStart] = field(default_factory=list)
+    """Leader epochs of skipped records."""
 
     def append(self, entry: Stored) -> None:
         """Append a batch at its offset."""
@@ -63,6 +65,7 @@ class Partition:
         removed = [each for each in self.log if each.offset >= offset]
         if self.trimmed is not None and self.trimmed.start_offset >= offset:
             self.trimmed = None
+        self.skipped_epochs = [each for each in self.skipped_epochs if each.start_offset < offset]
         self.log = [each for each in self.log if each.offset < offset]
         self.end = min(self.end, max(offset, self.log_start))
         self.high_watermark = min(self.high_watermark, self.end)
@@ -73,6 +76,7 @@ class Partition:
         removed = [each for each in self.log if each.offset < offset]
         below = [each for each in self.epochs() if each.start_offset < offset]
         self.trimmed = below[-1] if below else None
+        self.skipped_epochs = [each for each in self.skipped_epochs if each.start_offset >= offset]
         self.log = [each for each in self.log if each.offset >= offset]
         self.log_start = max(self.log_start, offset)
         return removed
@@ -80,9 +84,10 @@ class Partition:
     def epochs(self) -> list[EpochStart]:
         """Return the leader epochs of the log with their start offsets."""
         starts = [] if self.trimmed is None else [self.trimmed]
-        for each in self.log:
+        of_log = [EpochStart(LeaderEpoch(each.epoch), Offset(each.offset)) for each in self.log]
+        for each in sorted([*of_log, *self.skipped_epochs], key=lambda start: start.start_offset):
             if not starts or starts[-1].epoch < each.epoch:
-                starts.append(EpochStart(LeaderEpoch(each.epoch), Offset(each.offset)))
+                starts.append(each)
         return starts
 
     def missing(self) -> set[int]:
@@ -99,9 +104,21 @@ class Partition:
         begun = [each.epoch for each in self.epochs() if each.start_offset < self.end]
         return begun[-1] if begun else None
 
+    def skip(self, offset: int, deleted: EpochStart | None) -> None:
+        """Continue at an offset, before which the source has deleted records of an epoch."""
+        if not self.log:
+            self.restart(offset)
+            self.trimmed = deleted
+            return
+        last_epoch = self.last_epoch()
+        if deleted is not None and (last_epoch is None or deleted.epoch > last_epoch):
+            start = Offset(max(deleted.start_offset, self.end))
+            self.skipped_epochs.append(EpochStart(deleted.epoch, start))
+        self.end = self.high_watermark = offset
+
     def restart(self, offset: int) -> None:
         """Drop every record and epoch, and continue at an offset."""
-        self.log, self.trimmed = [], None
+        self.log, self.trimmed, self.skipped_epochs = [], None, []
         self.log_start = self.end = self.high_watermark = offset
 
 

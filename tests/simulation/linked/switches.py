@@ -70,6 +70,11 @@ SWITCHES: Final = (
         "a fetch names the epoch of the last record",
         (World, "_parted", lambda *_: None),
     ),
+    Switch(
+        "skip-epoch",
+        "a mirror that skips deleted records keeps the epoch of the last of them",
+        (World, "_deleted", lambda *_: None),
+    ),
     Switch("checks", "what arrives is checked in full", (arrivals, "check_batches", _unchecked)),
     Switch(
         "late-answers",

@@ -36,7 +36,7 @@ from fairlead_broker.links.eras import Kinship, first_of_next_era, kinship
 from fairlead_broker.links.selection import LocalTopics, SourceTopic, blocked
 from fairlead_broker.links.switching import Known, SwitchStep, next_switch_step
 from fairlead_broker.registry.records import MirrorState
-from fairlead_broker.replication.divergence import EpochEnd, divergence
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart, divergence
 from fairlead_broker.runtime.linking.arrivals import check_batches
 from linked.cluster import PARTITIONS, Cluster, Era, Partition, stored, unpacked
 from linked.judge import IdsApart, Judge, NeverAhead, NoCycle, WritesContinue
@@ -219,10 +219,10 @@ class World:
             if last_epoch > source.epoch:
                 return None
             parted = self._parted(own, source, last_epoch)
-            if parted is not None:
+            if own.end >= source.log_start and parted is not None:
                 return Answer(Truncated(parted), b"", source.log_start, own.end, own.epoch)
         if own.end < source.log_start:
-            expired = Expired(Offset(source.log_start))
+            expired = Expired(Offset(source.log_start), self._deleted(source))
             return Answer(expired, b"", source.log_start, own.end, own.epoch)
         batches = [each for each in source.log if own.end <= each.offset < source.high_watermark]
         data = b"".join(each.data for each in batches[:ANSWER_BATCHES])
@@ -236,6 +236,10 @@ class World:
 
     def _parted(self, own: Partition, source: Partition, last_epoch: LeaderEpoch) -> EpochEnd | None:
         return divergence(source.epochs(), Offset(source.end), last_epoch, Offset(own.end))
+
+    def _deleted(self, source: Partition) -> EpochStart | None:
+        """Return the epoch of the last record that the source has deleted."""
+        return source.trimmed
 
     def receive(self, at: int) -> None:
         """Process an answer, which may have been overtaken by an election or a promotion."""
@@ -269,12 +273,9 @@ class World:
                 own.epoch = epoch
             case Cut(offset):
                 self._cut(self.clusters[at], own, offset)
-            case Skip(offset):
+            case Skip(offset, deleted):
                 own.skipped |= set(range(own.end, offset))
-                if own.log:
-                    own.end = own.high_watermark = offset
-                else:
-                    own.restart(offset)
+                own.skip(offset, deleted)
             case Stop(reason):
                 own.fault = str(reason)
 

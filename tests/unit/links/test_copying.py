@@ -34,6 +34,7 @@ LOG = MirrorLog(
     (EpochStart(LeaderEpoch(2), Offset(0)), EpochStart(LeaderEpoch(5), Offset(10))),
 )
 EMPTY = MirrorLog(Offset(0), Offset(0), LeaderEpoch(1), ())
+DELETED = EpochStart(LeaderEpoch(5), Offset(10))
 PARTED = Truncated(EpochEnd(LeaderEpoch(2), Offset(15)))
 
 
@@ -54,6 +55,8 @@ def arrived(last_epoch: int | None, first_offset: int = 20) -> Arrived:
         (Truncated(EpochEnd(LeaderEpoch(5), Offset(12))), Cut(Offset(12))),
         (Truncated(EpochEnd(LeaderEpoch(-1), Offset(0))), Cut(Offset(0))),
         (Expired(Offset(40)), Skip(Offset(40))),
+        (Expired(Offset(40), DELETED), Skip(Offset(40), DELETED)),
+        (Expired(Offset(40), EpochStart(LeaderEpoch(6), Offset(30))), RaiseEpoch(LeaderEpoch(7))),
         (Expired(Offset(20)), Stop(FaultReason.SOURCE_DAMAGED, Offset(20))),
         (Gone(), Stop(FaultReason.SOURCE_GONE, Offset(20))),
     ],

@@ -553,7 +553,11 @@ class LeaderReplica:
                 topic, index, offset, self.log_start_offset, self.log_end_offset
             )
         if offset < self.log_start_offset:
-            raise refusals.offset_expired(topic, index, offset, self.log_start_offset)
+            raise self._expired(offset)
+
+    def _expired(self, offset: Offset) -> ProblemError:
+        start = self.log_start_offset
+        return refusals.offset_expired(self.topic, self.index, offset, start, self.log.epoch_before(start))
 
     def check_copy(self, offset: Offset, last_epoch: LeaderEpoch | None) -> None:
         """Raise `log_truncated` unless a copy with this end offset and last leader epoch is a prefix of the log.
@@ -562,7 +566,7 @@ class LeaderReplica:
         """
         if last_epoch is not None and last_epoch > self.leader_epoch:
             raise refusals.wrong_leader_epoch(self.topic, self.index, last_epoch, self.leader_epoch)
-        parted = self.divergence(last_epoch, offset) if offset > self.log_start_offset else None
+        parted = self.divergence(last_epoch, offset) if offset >= self.log_start_offset else None
         if parted is not None:
             raise refusals.log_truncated(self.topic, self.index, parted.epoch, parted.end_offset)
 
@@ -636,7 +640,7 @@ class LeaderReplica:
     def _read_problem(self, error: LogError, offset: Offset) -> ProblemError:
         if isinstance(error, OffsetOutOfRange):
             if offset < self.log_start_offset:
-                return refusals.offset_expired(self.topic, self.index, offset, self.log_start_offset)
+                return self._expired(offset)
             return refusals.offset_out_of_range(
                 self.topic, self.index, offset, self.log_start_offset, self.log_end_offset
             )

@@ -11,6 +11,7 @@ from functools import partial
 
 from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_broker.log import LogError, StorageFailed
+from fairlead_broker.replication.divergence import EpochStart
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 
@@ -39,13 +40,16 @@ class MirrorCopies:
             if partition.log.end_offset > partition.log_end_offset:
                 partition.copied(batches, len(data))
 
-    async def skip(self, partition: LeaderReplica, offset: Offset) -> None:
-        """Continue the log at an offset, because the source has deleted the records below it."""
+    async def skip(self, partition: LeaderReplica, offset: Offset, deleted: EpochStart | None) -> None:
+        """Continue the log at an offset, because the source has deleted the records below it.
+
+        `deleted`: leader epoch of the last deleted record, if known.
+        """
         log = partition.log
         if log.end_offset == log.log_start_offset:
-            await self._run(partial(log.restart_at, offset))
+            await self._run(partial(log.restart_at, offset, deleted))
         else:
-            await self._run(partial(log.skip_to, offset, ()))
+            await self._run(partial(log.skip_to, offset, () if deleted is None else (deleted,)))
         partition.copied(0, 0)
         partition.time_passed()
 

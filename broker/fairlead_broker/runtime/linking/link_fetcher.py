@@ -42,7 +42,7 @@ from fairlead_broker.links.copying import (
 )
 from fairlead_broker.log import BadCopy, LogError
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
-from fairlead_broker.replication.divergence import EpochEnd
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart
 from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.replicas import Replicas
@@ -318,8 +318,8 @@ class LinkFetcher:
                 raised[mirror.key] = epoch
             case Cut(offset):
                 await self._cut(mirror, offset, is_loss=isinstance(answer, Truncated))
-            case Skip(offset):
-                await self._skip(mirror, offset)
+            case Skip():
+                await self._skip(mirror, step)
             case Stop():
                 self._stop(mirror, step, "")
             case _:
@@ -353,8 +353,8 @@ class LinkFetcher:
         raising = self._parts.raises.write_until_changed
         await self._parts.replicas.cut(key, offset, lambda: raising(key), keeps_tail=is_loss)
 
-    async def _skip(self, mirror: LeaderReplica, offset: Offset) -> None:
-        end = mirror.log_end_offset
+    async def _skip(self, mirror: LeaderReplica, step: Skip) -> None:
+        offset, end = step.offset, mirror.log_end_offset
         if end > 0:
             self._log.warning(
                 "records skipped that the source has deleted",
@@ -364,7 +364,7 @@ class LinkFetcher:
             )
             self._parts.count("skipped", self._name, mirror.topic, offset - end)
             mirror.copying.skipped += offset - end
-        await self._parts.copies.skip(mirror, offset)
+        await self._parts.copies.skip(mirror, offset, step.deleted)
 
     def _stop(self, mirror: LeaderReplica, step: Stop, detail: str) -> None:
         link = self._link()
@@ -413,5 +413,15 @@ def _answer_in(problem: ProblemError) -> SourceAnswer | None:
                 )
             )
         if problem.code == "offset_expired":
-            return Expired(Offset(int(cast("int", problem.data["log_start_offset"]))))
+            return Expired(Offset(int(cast("int", problem.data["log_start_offset"]))), _deleted_in(problem))
     return Gone() if problem.code in _GONE_CODES else None
+
+
+def _deleted_in(problem: ProblemError) -> EpochStart | None:
+    """Return the leader epoch of the last record that the source has deleted; None if the source does not name it."""
+    with suppress(KeyError, TypeError, ValueError):
+        return EpochStart(
+            LeaderEpoch(int(cast("int", problem.data["deleted_epoch"]))),
+            Offset(int(cast("int", problem.data["deleted_epoch_start"]))),
+        )
+    return None
