@@ -59,6 +59,7 @@ from fairlead_broker.registry.records import (
     Era,
     HandedOver,
     InSync,
+    MirrorGap,
     MirrorOf,
     MirrorState,
     PartitionRecord,
@@ -164,6 +165,17 @@ RECORDS: dict[str, Record] = {
                 InSync(broker=_TWO, broker_epoch=BrokerEpoch(8)),
             ),
             log_start=5,
+        ),
+    ),
+    "partition, mirror with a gap": PartitionRecord(
+        leader=None,
+        leader_epoch=LeaderEpoch(7),
+        replicas=(),
+        isr=(),
+        min_isr=1,
+        durability=DurabilityState.SYNCED,
+        gap=MirrorGap(
+            first_offset=Offset(5), end_offset=Offset(8), skipped=3, truncated=1, acknowledgements=2
         ),
     ),
     "partition, least": PartitionRecord(

@@ -201,7 +201,23 @@ class LinkDescription(Answer, frozen=True, kw_only=True):
     state: LinkState
     mirrors: int
     """Number of topics that the link mirrors."""
+    gaps: int = 0
+    """Number of partitions with a gap that is not acknowledged."""
     source_problem: str | None = None
+
+
+class MirrorGap(Answer, frozen=True, kw_only=True):
+    """Offsets at which a mirror lacks records of the source, since the last acknowledgement of the link.
+
+    The source had deleted the `skipped` records before they were copied. It lost the `truncated` records in an unclean
+    election, after which the mirror dropped them.
+    """
+
+    first_offset: int
+    end_offset: int
+    """Offset after the last missing record."""
+    skipped: int
+    truncated: int
 
 
 class MirrorPartition(Answer, frozen=True, kw_only=True):
@@ -212,6 +228,9 @@ class MirrorPartition(Answer, frozen=True, kw_only=True):
     high_watermark: int | None
     lag_records: int | None
     lag_seconds: float | None
+    last_contact_seconds: float | None = None
+    """Seconds since the last answer from the source."""
+    gap: MirrorGap | None = None
 
 
 class LinkTopic(Answer, frozen=True, kw_only=True):

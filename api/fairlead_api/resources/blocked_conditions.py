@@ -211,6 +211,23 @@ TOPICS_BLOCKED: Final = ConditionType(
     LINK_ONLY,
 )
 
+GAP: Final = ConditionType(
+    ConditionName.GAP,
+    Polarity.BAD_WHEN_TRUE,
+    "Mirrors lack records of the source, which it had deleted before they were copied, or lost in an unclean election.",
+    (
+        Reason(
+            "RecordsMissing",
+            ("True",),
+            "The source deleted records by retention before they were copied, or lost records in an unclean election, "
+            "after which the mirrors dropped them. Other records are copied.",
+            "Read the offsets in the message. After a check of the consumers, accept the gaps with "
+            "`fairlead link acknowledge`.",
+        ),
+    ),
+    LINK_ONLY,
+)
+
 PROMOTED: Final = ConditionType(
     ConditionName.PROMOTED,
     Polarity.NEUTRAL,

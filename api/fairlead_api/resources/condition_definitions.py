@@ -25,6 +25,7 @@ class ConditionName(StrEnum):
     RECONCILIATION_PAUSED = "ReconciliationPaused"
     SOURCE_REACHABLE = "SourceReachable"
     TOPICS_BLOCKED = "TopicsBlocked"
+    GAP = "Gap"
     PROMOTED = "Promoted"
 
 

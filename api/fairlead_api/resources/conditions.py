@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from fairlead_api.resources.advice_conditions import INVALID_SPEC, RECONCILIATION_PAUSED, WARNING
 from fairlead_api.resources.blocked_conditions import (
     ETCD_HEALTHY,
+    GAP,
     PROMOTED,
     ROLL_BLOCKED,
     SCALE_DOWN_BLOCKED,
@@ -166,6 +167,7 @@ CONDITIONS: Final[Mapping[ConditionName, ConditionType]] = {
         CERTIFICATES_READY,
         SOURCE_REACHABLE,
         TOPICS_BLOCKED,
+        GAP,
         PROMOTED,
         WARNING,
         RECONCILIATION_PAUSED,

@@ -49,6 +49,8 @@ class MirrorProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Number of records that the source had deleted before they were copied."""
     truncated: int = 0
     """Number of records that were dropped because the source had lost them."""
+    answer_age_seconds: float | None = None
+    """Seconds since the last answer from the source; None before the first answer."""
 
 
 class PositionFound(PeerPartition, frozen=True, kw_only=True, omit_defaults=True):

@@ -19,6 +19,7 @@ from fairlead_api.identifiers import (
     BrokerEpoch,
     BrokerId,
     LeaderEpoch,
+    Offset,
     PartitionIndex,
     ProducerEpoch,
     ProducerId,
@@ -347,6 +348,20 @@ class Quorum(Entry, frozen=True, kw_only=True):
     """Highest log start that voters reported at the last appointment (quorum Q16)."""
 
 
+class MirrorGap(Entry, frozen=True, kw_only=True):
+    """Offsets of a mirror's partition at which records of the source are missing (rules L13, L14)."""
+
+    first_offset: Offset
+    end_offset: Offset
+    """Offset after the last missing record."""
+    skipped: Count
+    """Number of offsets whose records the source had deleted before they were copied."""
+    truncated: Count
+    """Number of dropped records, which the source had lost."""
+    acknowledgements: Count
+    """Number of acknowledgements of the link when the gap began. The next acknowledgement closes the gap."""
+
+
 class PartitionRecord(Record, frozen=True, kw_only=True):
     """Value of `meta/partitions/<topic id>/<n>` (protocol section 4)."""
 
@@ -356,8 +371,9 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
         "isr": InSync,
         "elr": InSync,
         "quorum": Quorum,
+        "gap": MirrorGap,
     }
-    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"quorum"})
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"quorum", "gap"})
 
     leader: InSync | None
     leader_epoch: LeaderEpoch
@@ -379,6 +395,8 @@ class PartitionRecord(Record, frozen=True, kw_only=True):
     quorum: Quorum | None = None
     """Quorum of a partition with `replication.mode=quorum`, whose `isr` and `elr` are empty; None for other partitions.
     """
+    gap: MirrorGap | None = None
+    """Last gap of a mirror's partition; None for a partition without a gap."""
 
     def __post_init__(self) -> None:
         """Check the quorum. A record with an impossible quorum is unreadable."""

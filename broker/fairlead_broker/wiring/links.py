@@ -15,12 +15,12 @@ from fairlead_broker.controlling.security import SecurityAdmin
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
 from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
-from fairlead_broker.runtime.linking.epoch_raises import EpochRaises
 from fairlead_broker.runtime.linking.group_copies import GroupCopies
 from fairlead_broker.runtime.linking.link_fetcher import CopyParts
 from fairlead_broker.runtime.linking.link_meters import LinkMeters
 from fairlead_broker.runtime.linking.links import Links, mirror_ends
 from fairlead_broker.runtime.linking.mirror_fetching import MirrorFetching
+from fairlead_broker.runtime.linking.mirror_records import MirrorRecords
 from fairlead_broker.sources.sources import Sources
 from fairlead_broker.wiring.calls import CallParts
 from fairlead_broker.wiring.engine import Engine
@@ -91,7 +91,7 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         sources=sources,
         replicas=parts.replicas,
         copies=MirrorCopies(parts.disk.shared),
-        raises=EpochRaises(entry.coordination, entry.mirror, entry.incarnation),
+        records=MirrorRecords(entry.coordination, entry.mirror, entry.incarnation),
         pool=engine.validation,
         clock=engine.clock,
         decompressed_bytes_max=engine.settings.limits.decompressed_bytes_max,

@@ -232,7 +232,12 @@ class LinkReconciler:
 
     async def _report(self, link: Link, manifest: Manifest, outcome: LinkOutcome) -> None:
         before = find_condition(link.status.conditions, ConditionName.READY)
-        await self._write(link, manifest, link_status(link, outcome, self._clock.now()))
+        known_gap = find_condition(link.status.conditions, ConditionName.GAP)
+        status = link_status(link, outcome, self._clock.now())
+        await self._write(link, manifest, status)
+        gap = find_condition(status.conditions, ConditionName.GAP)
+        if gap is not None and (known_gap is None or known_gap.message != gap.message):
+            await self._api.event(manifest, "Warning", gap.reason, gap.message)
         finding = outcome.findings[0] if outcome.findings else None
         if finding is None or finding.reason in QUIET or (before and before.reason == finding.reason):
             return

@@ -7,8 +7,8 @@ from fairlead import Admin
 from fairlead.errors import HistoriesDivergedError
 from fairlead_api.batch.batches import decode_records
 from fairlead_api.batch.header import iterate_headers
-from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
-from link_kit import link, mirrored, paused, promoted, until, url
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, MirrorGap, NamePatterns
+from link_kit import link, mirrored, paused, promoted, topic_of, until, url
 from refusals import raises
 
 
@@ -47,6 +47,7 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
         for at, header in iterate_headers(data)
         for record in decode_records(data[at : at + header.total_bytes])
     ]
+    told = await topic_of(source, "flights", "back")
     async with Admin(url(source)) as admin:
         await admin.promote_link("back", ["flights"])
         await until(lambda: promoted(source, "flights", "back"), "the topic does not return")
@@ -55,6 +56,8 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
     last = await flights.produce(b"back again")
 
     assert adopted.state == "mirroring"
+    assert told is not None
+    assert told.partitions[0].gap == MirrorGap(first_offset=1, end_offset=3, skipped=0, truncated=2)
     assert content(source.log(1, topic_id)).startswith(content(target.log(1, topic_id)))
     assert (tail.parent.name, tail.name) == (topic_id, "0-1.batches")
     assert kept == [b"never copied", b"not either"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from cluster_kit import Cluster
 from fairlead import Admin
-from fairlead_api.bodies.links import LinkPolicies, LinkTopic
+from fairlead_api.bodies.links import LinkPolicies, LinkTopic, MirrorGap
 from fairlead_api.identifiers import TopicId
 from link_kit import link, mirrored, paused, topic_of, until, url
 
 
 async def test_expired_records_are_skipped_and_counted(source: Cluster, target: Cluster) -> None:
-    """A mirror begins at the source's log start, even inside a batch, and skips what expired during a pause."""
+    """A mirror begins at the source's log start, even inside a batch. Its gap is reported until it is accepted."""
     topic_id = await _with_records(source, 2)
     flights = await source.led("flights", topic_id)
     await flights.produce(b"2", b"3", b"4")
@@ -40,7 +40,16 @@ async def test_expired_records_are_skipped_and_counted(source: Cluster, target: 
 
     await until(lambda: _starts_at(target, topic_id, 8), "the log start does not follow the source")
 
-    assert mirror.handle().copying.skipped == 3
+    async with Admin(url(target)) as admin:
+        told, open_gaps = await topic_of(target, "flights"), (await admin.describe_link("east")).gaps
+        await admin.acknowledge_link("east")
+        accepted, left = await topic_of(target, "flights"), (await admin.describe_link("east")).gaps
+
+    assert told is not None
+    assert told.partitions[0].gap == MirrorGap(first_offset=5, end_offset=8, skipped=3, truncated=0)
+    assert accepted is not None
+    assert accepted.partitions[0].gap is None
+    assert (open_gaps, left) == (1, 0)
     assert (found.next_offset, found.high_watermark) == (10, 10)
 
 

@@ -160,7 +160,7 @@ class Promotions:
                     PartitionWrite(
                         PartitionKey(record.topic_id, index),
                         each.mod_revision,
-                        msgspec.structs.replace(each.value, leader_epoch=era),
+                        msgspec.structs.replace(each.value, leader_epoch=era, gap=None),
                     )
                     for index, each in metadata.partitions(record.topic_id).items()
                     if each.value.leader_epoch < era

@@ -60,4 +60,5 @@ class CopyReport:
             problem=self.problem,
             skipped=self.skipped,
             truncated=self.truncated,
+            answer_age_seconds=None if self.answered_at is None else max(0.0, now - self.answered_at),
         )

@@ -49,7 +49,7 @@ from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
 from fairlead_broker.runtime.linking.arrivals import CheckedBatches, check_batches
-from fairlead_broker.runtime.linking.epoch_raises import COPIES, EpochRaises
+from fairlead_broker.runtime.linking.mirror_records import COPIES, MirrorRecords
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 from fairlead_broker.sources.sources import Sources, check_source
 from fairlead_broker.telemetry import Log
@@ -88,7 +88,7 @@ class CopyParts:
     sources: Sources
     replicas: Replicas
     copies: MirrorCopies
-    raises: EpochRaises
+    records: MirrorRecords
     pool: DiskPool
     clock: Clock
     decompressed_bytes_max: int
@@ -245,7 +245,7 @@ class LinkFetcher:
             nbytes += len(frame.data)
             is_outdated |= await self._take(link, mirror, meta, frame, raised)
         if raised:
-            await self._parts.raises.write(raised)
+            await self._parts.records.raise_epochs(raised)
         await self._slow_down(link, nbytes, began)
         return is_outdated
 
@@ -340,8 +340,11 @@ class LinkFetcher:
         await self._parts.copies.follow_start(mirror, log_start)
 
     async def _cut(self, mirror: LeaderReplica, offset: Offset, *, is_loss: bool) -> None:
-        key, lost = mirror.key, mirror.log_end_offset - max(offset, mirror.log_start_offset)
+        key, end, kept = mirror.key, mirror.log_end_offset, max(offset, mirror.log_start_offset)
+        lost = end - kept
         if is_loss:
+            if lost and not await self._parts.records.note_loss(key, kept, end, skipped=False):
+                return
             self._log.warning(
                 "records dropped that the source has lost",
                 partition=f"{mirror.topic}-{mirror.index}",
@@ -350,12 +353,14 @@ class LinkFetcher:
             )
             self._parts.count("truncated", self._name, mirror.topic, lost)
             mirror.copying.truncated += lost
-        raising = self._parts.raises.write_until_changed
+        raising = self._parts.records.raise_until_changed
         await self._parts.replicas.cut(key, offset, lambda: raising(key), keeps_tail=is_loss)
 
     async def _skip(self, mirror: LeaderReplica, step: Skip) -> None:
         offset, end = step.offset, mirror.log_end_offset
         if end > 0:
+            if not await self._parts.records.note_loss(mirror.key, end, offset, skipped=True):
+                return
             self._log.warning(
                 "records skipped that the source has deleted",
                 partition=f"{mirror.topic}-{mirror.index}",

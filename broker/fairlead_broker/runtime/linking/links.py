@@ -25,10 +25,11 @@ from fairlead_api.bodies.links import (
     PromoteRequest,
     TakeBackRequest,
 )
-from fairlead_api.identifiers import TopicIdPartition
+from fairlead_api.identifiers import PartitionIndex, TopicIdPartition
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.linking.link_admin import LinkAdmin
 from fairlead_broker.controlling.linking.link_keeper import LinkKeeper
+from fairlead_broker.links.gaps import is_open
 from fairlead_broker.links.selection import BlockReason
 from fairlead_broker.links.switching import CopiedTo
 from fairlead_broker.peers.positions import PositionAsked, PositionFound
@@ -176,7 +177,12 @@ class Links:
         self, name: str, topic: TopicRecord, found: Mapping[TopicIdPartition, PositionFound]
     ) -> LinkTopic:
         assert topic.mirror is not None, "mirrors have an origin"
-        partitions = [_progress(each) for key, each in found.items() if key.topic_id == topic.topic_id]
+        gaps = self._gaps(topic)
+        partitions = [
+            _progress(each, gaps.get(key.partition))
+            for key, each in found.items()
+            if key.topic_id == topic.topic_id
+        ]
         progress = [
             each.mirror
             for key, each in found.items()
@@ -195,7 +201,24 @@ class Links:
             partitions=partitions,
         )
 
+    def _gaps(self, topic: TopicRecord) -> dict[PartitionIndex, bodies.MirrorGap]:
+        """Return the open gaps of a mirror by partition."""
+        assert topic.mirror is not None, "mirrors have an origin"
+        link = self._metadata.links.get(topic.mirror.link)
+        acknowledgements = 0 if link is None else link.value.acknowledgements
+        return {
+            index: bodies.MirrorGap(
+                first_offset=gap.first_offset,
+                end_offset=gap.end_offset,
+                skipped=gap.skipped,
+                truncated=gap.truncated,
+            )
+            for index, record in self._metadata.partitions(topic.topic_id).items()
+            if (gap := record.value.gap) is not None and is_open(gap, acknowledgements)
+        }
+
     def _described(self, name: str, record: LinkRecord) -> LinkDescription:
+        mirrors = self._admin.mirrors(name)
         return LinkDescription(
             name=name,
             source=bodies.LinkSource(bootstrap=list(record.source.bootstrap)),
@@ -216,7 +239,8 @@ class Links:
             ),
             bytes_per_second=record.bytes_per_second,
             state=record.state.value,
-            mirrors=len(self._admin.mirrors(name)),
+            mirrors=len(mirrors),
+            gaps=sum(len(self._gaps(topic.value)) for topic in mirrors.values()),
             source_problem=self._keeper.view(name).problem,
         )
 
@@ -240,7 +264,7 @@ async def _positions_of(
     return dict(zip(keys, await positions.ask(asked), strict=True))
 
 
-def _progress(found: PositionFound) -> MirrorPartition:
+def _progress(found: PositionFound, gap: bodies.MirrorGap | None) -> MirrorPartition:
     """Return the progress of a partition, with unknown numbers as None.
 
     The lag in seconds is the time since the mirror last had every record of the source.
@@ -255,14 +279,17 @@ def _progress(found: PositionFound) -> MirrorPartition:
             high_watermark=high_watermark,
             lag_records=None,
             lag_seconds=None,
+            gap=gap,
         )
-    seconds = mirror.behind_seconds
+    seconds, age = mirror.behind_seconds, mirror.answer_age_seconds
     return MirrorPartition(
         partition=found.partition,
         source_high_watermark=source,
         high_watermark=found.high_watermark,
         lag_records=max(0, source - found.high_watermark),
         lag_seconds=None if seconds is None else round(seconds, 3),
+        last_contact_seconds=None if age is None else round(age, 3),
+        gap=gap,
     )
 
 

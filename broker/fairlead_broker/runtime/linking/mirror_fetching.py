@@ -9,9 +9,9 @@ from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import LinkChange, PartitionChange, TopicChange
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
-from fairlead_broker.runtime.linking.epoch_raises import COPIES
 from fairlead_broker.runtime.linking.link_fetcher import CopyParts, LinkFetcher
 from fairlead_broker.runtime.linking.link_meters import LinkMeters
+from fairlead_broker.runtime.linking.mirror_records import COPIES
 
 TICK_SECONDS: Final = 1.0
 """Seconds between two searches for mirrors without a fetcher. A leader's role begins only after this broker's mirror

@@ -275,7 +275,7 @@ def resume(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output 
 def acknowledge(
     name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE
 ) -> None:
-    """Let stopped mirrors continue, each with the loss that stopped it.
+    """Accept the gaps of a link, and let stopped mirrors continue, each with the loss that stopped it.
 
     Example: fairlead link acknowledge east
     """
@@ -284,7 +284,7 @@ def acknowledge(
         async with Admin(bootstrap) as admin:
             return await admin.acknowledge_link(name)
 
-    print_done(f"stopped mirrors of link {name} continue", run(work()), output)
+    print_done(f"the gaps of link {name} are accepted, and stopped mirrors continue", run(work()), output)
 
 
 @app.command("promote")
@@ -404,3 +404,11 @@ def _print_topics(topics: list[LinkTopic]) -> None:
         for each in topics
     ]
     print_rows(["TOPIC", "STATE", "LAG RECORDS", "LAG SECONDS", "REASON"], rows)
+    gaps = [
+        (f"{topic.topic}-{each.partition}", gap.first_offset, gap.end_offset, gap.skipped, gap.truncated)
+        for topic in topics
+        for each in topic.partitions
+        if (gap := each.gap) is not None
+    ]
+    if gaps:
+        print_rows(["GAP", "FROM OFFSET", "TO OFFSET", "SKIPPED", "TRUNCATED"], gaps)

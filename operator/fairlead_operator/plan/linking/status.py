@@ -56,6 +56,7 @@ def link_status(link: Link, outcome: LinkOutcome, now: datetime) -> LinkStatus:
     conditions = set_condition(link.status.conditions, _ready(link, outcome, now, generation))
     conditions = set_condition(conditions, _reachable(outcome, now, generation))
     conditions = _with_blocked(conditions, outcome, now, generation)
+    conditions = _with_gap(conditions, outcome, now, generation)
     conditions = _with_promoted(conditions, link, outcome, now, generation)
     conditions = with_warnings(conditions, (), now=now, generation=generation)
     mirrors = [each for each in outcome.topics if each.state in ("mirroring", "faulted", *PROMOTING)]
@@ -122,6 +123,26 @@ def _with_blocked(
     return set_condition(conditions, new)
 
 
+def _with_gap(
+    conditions: tuple[Condition, ...], outcome: LinkOutcome, now: datetime, generation: int
+) -> tuple[Condition, ...]:
+    name = ConditionName.GAP
+    if outcome.live is None:
+        return conditions
+    gaps = [
+        f"{topic.topic}-{each.partition} lacks records from offset {gap.first_offset} to {gap.end_offset} "
+        f"({gap.skipped} deleted, {gap.truncated} lost)"
+        for topic in outcome.topics
+        for each in topic.partitions
+        if (gap := each.gap) is not None
+    ]
+    if not gaps:
+        return without_condition(conditions, name)
+    message = _listed(gaps)
+    new = condition(name, "True", "RecordsMissing", message, now=now, generation=generation)
+    return set_condition(conditions, new)
+
+
 def _with_promoted(
     conditions: tuple[Condition, ...], link: Link, outcome: LinkOutcome, now: datetime, generation: int
 ) -> tuple[Condition, ...]:
@@ -155,5 +176,9 @@ def _counts(topics: Iterable[LinkTopic]) -> LinkTopics:
 
 def _named(topics: Sequence[LinkTopic]) -> str:
     """Return topics with their states and reasons, as many as a message holds."""
-    named = [f"{each.topic} ({each.reason or each.state})" for each in topics[:NAMED_MAX]]
-    return ", ".join([*named, *([f"and {len(topics) - NAMED_MAX} more"] if len(topics) > NAMED_MAX else [])])
+    return _listed([f"{each.topic} ({each.reason or each.state})" for each in topics])
+
+
+def _listed(texts: Sequence[str]) -> str:
+    rest = len(texts) - NAMED_MAX
+    return ", ".join([*texts[:NAMED_MAX], *([f"and {rest} more"] if rest > 0 else [])])

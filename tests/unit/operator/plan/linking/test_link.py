@@ -9,7 +9,14 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from fairlead_api.bodies.links import AlterLinkRequest, LinkDescription, LinkTopic, MirrorState
+from fairlead_api.bodies.links import (
+    AlterLinkRequest,
+    LinkDescription,
+    LinkTopic,
+    MirrorGap,
+    MirrorPartition,
+    MirrorState,
+)
 from fairlead_api.resources.condition_definitions import ConditionName
 from fairlead_api.resources.conditions import find_condition
 from fairlead_api.resources.link import Link, LinkStatus
@@ -204,6 +211,30 @@ def test_blocked_stopped_and_unreachable_topics_are_reported() -> None:
     assert blocked is not None
     assert "t0 (name_taken)" in blocked.message
     assert "t6" not in blocked.message
+
+
+def test_gaps_are_reported_until_they_are_acknowledged() -> None:
+    """The condition Gap names the offsets of missing records, and is absent once no partition has a gap."""
+    link = a_link()
+    gap = MirrorGap(first_offset=5, end_offset=8, skipped=3, truncated=0)
+    partition = MirrorPartition(
+        partition=2,
+        source_high_watermark=9,
+        high_watermark=9,
+        lag_records=0,
+        lag_seconds=0.0,
+        gap=gap,
+    )
+    lacking = LinkOutcome(
+        live=live_of(link), topics=[msgspec.structs.replace(a_topic("orders"), partitions=[partition])]
+    )
+    found = find_condition(link_status(link, lacking, NOW).conditions, ConditionName.GAP)
+    complete = LinkOutcome(live=live_of(link), topics=[a_topic("orders")])
+
+    assert found is not None
+    assert (found.status, found.reason) == ("True", "RecordsMissing")
+    assert status(link, complete, ConditionName.GAP) is None
+    assert status(link, LinkOutcome(), ConditionName.GAP) is None
 
 
 def test_only_stopped_mirrors_and_an_unreachable_source_are_findings() -> None:
