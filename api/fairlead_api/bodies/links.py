@@ -66,11 +66,14 @@ class LinkPolicies(Request, frozen=True, kw_only=True):
 
     `truncated` decides about records that the source lost after they were copied: `follow` drops them from the mirror,
     and `stop` stops the partition. `expired` decides about records that the source deleted before they were copied:
-    `skip` continues after them, and `stop` stops the partition.
+    `skip` continues after them, and `stop` stops the partition. `recreated` decides about a topic that was deleted
+    and created again in the source: `stop` stops its mirror, and `replace` deletes the mirror and its records, and
+    mirrors the new topic.
     """
 
     truncated: Literal["follow", "stop"] = "follow"
     expired: Literal["skip", "stop"] = "skip"
+    recreated: Literal["stop", "replace"] = "stop"
 
 
 class CreateLinkRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
@@ -114,6 +117,7 @@ class AlterLinkPolicies(Request, frozen=True, kw_only=True):
 
     truncated: Literal["follow", "stop"] | UnsetType = UNSET
     expired: Literal["skip", "stop"] | UnsetType = UNSET
+    recreated: Literal["stop", "replace"] | UnsetType = UNSET
 
 
 class AlterLinkRequest(Request, frozen=True, kw_only=True):

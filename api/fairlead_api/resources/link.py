@@ -81,6 +81,9 @@ class LinkPolicies(Part):
     expired: Literal["Skip", "Stop"] = "Skip"
     """Skip: a mirror continues after records that the source deleted before they were copied. Stop: the partition \
 stops."""
+    recreated: Literal["Stop", "Replace"] = "Stop"
+    """Stop: the mirror of a topic that was deleted and created again in the source stops, and keeps its records. \
+Replace: the mirror is deleted, and the new topic is mirrored."""
 
 
 class LinkPromotion(Part):

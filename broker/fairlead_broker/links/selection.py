@@ -9,6 +9,7 @@ from enum import StrEnum
 from fairlead_api.identifiers import TopicId
 from fairlead_api.patterns import matches
 from fairlead_broker.registry.link_records import NamePatterns
+from fairlead_broker.registry.records import MirrorOf, MirrorState
 
 
 class BlockReason(StrEnum):
@@ -51,6 +52,20 @@ class LocalTopics:
     """Topic ids of topics that were promoted in this cluster."""
     deleted: Collection[TopicId]
     """Topic ids with a tombstone."""
+
+
+def is_recreated(topic: SourceTopic, mirror: MirrorOf | None, link: str) -> bool:
+    """Return whether the source created a topic again whose previous records a mirror with the same name has.
+
+    `mirror`: origin of the local topic with another topic id and the name that the mirror of `topic` would have. A
+    mirror whose promotion has begun keeps its records.
+    """
+    return (
+        mirror is not None
+        and mirror.link == link
+        and mirror.source_name == topic.name
+        and mirror.state is MirrorState.MIRRORING
+    )
 
 
 def is_chosen(patterns: NamePatterns, name: str) -> bool:

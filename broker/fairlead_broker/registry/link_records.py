@@ -46,6 +46,10 @@ class LinkPolicies(Entry, frozen=True, kw_only=True):
     """`follow`: drop records that the source lost. `stop`: stop the partition."""
     expired: str = "skip"
     """`skip`: continue after records that the source deleted before they were copied. `stop`: stop the partition."""
+    recreated: str = "stop"
+    """`stop`: stop a mirror whose topic was deleted and created again in the source. `replace`: delete the mirror, and
+    mirror the new topic.
+    """
 
 
 class LinkRecord(Record, frozen=True, kw_only=True):

@@ -105,6 +105,27 @@ async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Clust
     assert last.base_offset == 2
 
 
+async def test_a_recreated_topic_replaces_its_mirror(source: Cluster, target: Cluster) -> None:
+    """With the policy `replace`, a topic that is created again is mirrored, and its old mirror is deleted."""
+    topic_id = await _with_records(source, 2)
+    await link(source, target, policies=LinkPolicies(recreated="replace"))
+    await mirrored(target, topic_id, 2)
+    async with Admin(url(source)) as at_source, Admin(url(target)) as admin:
+        await at_source.delete_topic("flights")
+        created = await at_source.create_topic("flights", partitions=1)
+        await admin.acknowledge_link("east")
+        await (await source.led("flights", TopicId(created.topic_id))).produce(b"new")
+    await mirrored(target, TopicId(created.topic_id), 1)
+
+    assert created.topic_id != topic_id
+    assert await _topic_id(target) == created.topic_id
+
+
+async def _topic_id(target: Cluster) -> str | None:
+    found = await topic_of(target, "flights")
+    return None if found is None else found.topic_id
+
+
 async def _with_records(source: Cluster, count: int) -> TopicId:
     """Create a topic with one record in each of its batches."""
     topic_id = await source.topic("flights", replication_factor=1)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_api.identifiers import TopicId
-from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopic, blocked, is_chosen
+from fairlead_api.identifiers import TimestampUs, TopicId
+from fairlead_broker.links.selection import (
+    BlockReason,
+    LocalTopics,
+    SourceTopic,
+    blocked,
+    is_chosen,
+    is_recreated,
+)
 from fairlead_broker.registry.link_records import NamePatterns
+from fairlead_broker.registry.records import MirrorOf, MirrorState
 
 OURS, THEIRS, WON, GONE, NEW = (TopicId(name) for name in ("ours", "theirs", "won", "gone", "new"))
 LOCAL = LocalTopics(
@@ -36,6 +44,25 @@ def test_a_topic_is_mirrored_unless_a_reason_blocks_it(
 ) -> None:
     """A cluster has a topic id at most once, and gets no topic back that has already passed through it."""
     assert blocked(topic, name, LOCAL) is reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_replaced"),
+    [
+        ({}, True),
+        ({"link": "north"}, False),
+        ({"source_name": "trips"}, False),
+        ({"state": MirrorState.HANDING_OVER}, False),
+        ({"state": MirrorState.PROMOTING}, False),
+    ],
+)
+def test_a_recreated_topic_replaces_only_its_own_mirror(changes: dict[str, str], is_replaced: bool) -> None:
+    """A mirror of another link or topic, or with a promotion that has begun, is never replaced."""
+    fields = {"link": "east", "source_name": "flights", "state": MirrorState.MIRRORING, **changes}
+    mirror = MirrorOf(source_cluster_id="e", lineage=("e",), since_us=TimestampUs(1), **fields)  # type: ignore[arg-type]
+
+    assert is_recreated(SourceTopic("flights", NEW), mirror, "east") is is_replaced
+    assert not is_recreated(SourceTopic("flights", NEW), None, "east")
 
 
 def test_patterns_choose_names() -> None:

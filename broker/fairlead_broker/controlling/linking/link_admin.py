@@ -369,7 +369,11 @@ class LinkAdmin:
             prefix=request.prefix,
             config={**merge_patch({}, request.config)},
             replication_factor=request.replication_factor,
-            policies=LinkPolicies(truncated=request.policies.truncated, expired=request.policies.expired),
+            policies=LinkPolicies(
+                truncated=request.policies.truncated,
+                expired=request.policies.expired,
+                recreated=request.policies.recreated,
+            ),
             bytes_per_second=request.bytes_per_second,
             created_us=now_us,
             changed_us=now_us,
@@ -465,6 +469,7 @@ def _altered(request: AlterLinkRequest, source: LinkSource, record: LinkRecord) 
         policies=LinkPolicies(
             truncated=policies.truncated or record.policies.truncated,
             expired=policies.expired or record.policies.expired,
+            recreated=policies.recreated or record.policies.recreated,
         ),
         bytes_per_second=record.bytes_per_second if limit is UNSET else limit,
     )

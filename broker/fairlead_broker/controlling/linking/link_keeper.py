@@ -34,7 +34,14 @@ from fairlead_broker.controlling.topic_completion import HeldTerm
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.mirror import Mirror, MirrorUpdate
 from fairlead_broker.coordination.protocol import CoordinationClosed, CoordinationError
-from fairlead_broker.links.selection import BlockReason, LocalTopics, SourceTopic, blocked, is_chosen
+from fairlead_broker.links.selection import (
+    BlockReason,
+    LocalTopics,
+    SourceTopic,
+    blocked,
+    is_chosen,
+    is_recreated,
+)
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import LinkChange, TopicChange
 from fairlead_broker.registry.records import MirrorOf, MirrorState, config_texts
@@ -212,7 +219,10 @@ class LinkKeeper:
             if not is_chosen(record.topics, topic.name) or topic.state != "ready":
                 continue
             lineage = topic.mirror.lineage if topic.mirror is not None else []
-            reason = blocked(SourceTopic(topic.name, TopicId(topic.topic_id), lineage), name, local)
+            found = SourceTopic(topic.name, TopicId(topic.topic_id), lineage)
+            reason = blocked(found, name, local)
+            if reason is BlockReason.NAME_TAKEN and await self._replaced(link, name, found, record):
+                reason = None
             detail: str | None = None if reason is None else str(reason)
             if reason is None:
                 try:
@@ -238,6 +248,19 @@ class LinkKeeper:
             mirrored={topic.value.topic_id for topic in self._admin.mirrors(link).values()},
             deleted=self._metadata.deleted_topics.keys(),
         )
+
+    async def _replaced(self, link: str, name: str, topic: SourceTopic, record: LinkRecord) -> bool:
+        """Delete the mirror of a topic that the source created again, if the link replaces such mirrors (rule L15)."""
+        local = self._metadata.topics.get(name)
+        if (
+            record.policies.recreated != "replace"
+            or local is None
+            or not is_recreated(topic, local.value.mirror, link)
+        ):
+            return False
+        _log.warning("mirror of a recreated topic deleted", topic=name, topic_id=local.value.topic_id)
+        await self._topics.delete(name, local.value.topic_id)
+        return True
 
     async def _create(self, link: str, name: str, topic: TopicDescription, record: LinkRecord) -> None:
         lineage = topic.mirror.lineage if topic.mirror is not None else []

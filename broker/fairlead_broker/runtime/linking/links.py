@@ -234,7 +234,11 @@ class Links:
             config=dict(record.config),
             replication_factor=record.replication_factor,
             policies=msgspec.convert(
-                {"truncated": record.policies.truncated, "expired": record.policies.expired},
+                {
+                    "truncated": record.policies.truncated,
+                    "expired": record.policies.expired,
+                    "recreated": record.policies.recreated,
+                },
                 bodies.LinkPolicies,
             ),
             bytes_per_second=record.bytes_per_second,

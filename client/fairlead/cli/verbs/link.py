@@ -72,6 +72,13 @@ class OnExpiry(StrEnum):
     STOP = "stop"
 
 
+class OnRecreation(StrEnum):
+    """Reaction to a topic that was deleted and created again in the source."""
+
+    STOP = "stop"
+    REPLACE = "replace"
+
+
 app = typer.Typer(no_args_is_help=True, help="Mirror topics of another cluster.")
 
 
@@ -107,6 +114,10 @@ def create(
     on_expiry: Annotated[
         OnExpiry, typer.Option("--on-expiry", help="What to do if records expire before they are copied.")
     ] = OnExpiry.SKIP,
+    on_recreation: Annotated[
+        OnRecreation,
+        typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
+    ] = OnRecreation.STOP,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the source without creating the link.")
     ] = False,
@@ -128,7 +139,9 @@ def create(
             prefix=prefix,
             config={**changes(config)},
             replication_factor=replication_factor,
-            policies=LinkPolicies(truncated=on_truncation.value, expired=on_expiry.value),
+            policies=LinkPolicies(
+                truncated=on_truncation.value, expired=on_expiry.value, recreated=on_recreation.value
+            ),
             bytes_per_second=parse_size(rate),
         )
         async with Admin(bootstrap) as admin:
@@ -213,6 +226,10 @@ def alter(
         OnExpiry | None,
         typer.Option("--on-expiry", help="What to do if records expire before they are copied."),
     ] = None,
+    on_recreation: Annotated[
+        OnRecreation | None,
+        typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
+    ] = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -230,6 +247,7 @@ def alter(
         policies=AlterLinkPolicies(
             truncated=UNSET if on_truncation is None else on_truncation.value,
             expired=UNSET if on_expiry is None else on_expiry.value,
+            recreated=UNSET if on_recreation is None else on_recreation.value,
         ),
         bytes_per_second=None if rate == "none" else _given(parse_size(rate)),
     )

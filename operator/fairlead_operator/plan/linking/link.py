@@ -63,6 +63,7 @@ def wanted_link(link: Link) -> CreateLinkRequest:
         policies=bodies.LinkPolicies(
             truncated="stop" if spec.policies.truncated == "Stop" else "follow",
             expired="stop" if spec.policies.expired == "Stop" else "skip",
+            recreated="replace" if spec.policies.recreated == "Replace" else "stop",
         ),
         bytes_per_second=None
         if spec.bytes_per_second is None
@@ -122,6 +123,9 @@ def _changes(wanted: CreateLinkRequest, live: LinkDescription) -> AlterLinkReque
             if wanted.policies.truncated == live.policies.truncated
             else wanted.policies.truncated,
             expired=UNSET if wanted.policies.expired == live.policies.expired else wanted.policies.expired,
+            recreated=UNSET
+            if wanted.policies.recreated == live.policies.recreated
+            else wanted.policies.recreated,
         ),
         bytes_per_second=UNSET if limit == live.bytes_per_second else limit,
     )
