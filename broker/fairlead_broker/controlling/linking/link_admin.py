@@ -15,17 +15,15 @@ from msgspec import UNSET
 
 from fairlead_api.bodies.links import (
     AlterLinkRequest,
-    AlterNamePatterns,
     CreateLinkRequest,
     HandOverRequest,
     PromotionMode,
-    check_chosen_topics,
 )
 from fairlead_api.bodies.metadata import TopicDescription
-from fairlead_api.configuration import merge_patch
 from fairlead_api.identifiers import LeaderEpoch
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
+from fairlead_broker.controlling.linking.link_changes import altered, new_link, same_link
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
 from fairlead_broker.coordination.mirror import Mirror
@@ -33,11 +31,9 @@ from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.links.eras import Kinship, kinship
 from fairlead_broker.links.producer_ranges import first_producer_id
 from fairlead_broker.registry.link_records import (
-    LinkPolicies,
     LinkRecord,
     LinkSource,
     LinkState,
-    NamePatterns,
 )
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import (
@@ -47,7 +43,6 @@ from fairlead_broker.registry.records import (
     MirrorState,
     TopicRecord,
     TopicState,
-    config_texts,
     encode,
 )
 from fairlead_broker.registry.store_writes import Delete, Put, Transaction, absent, unchanged_since
@@ -118,7 +113,7 @@ class LinkAdmin:
             raise ProblemError("invalid_link", detail, data={"field": "source.bootstrap"})
         existing = self._metadata.links.get(request.name)
         if existing is not None:
-            return _same(request.name, existing.value, wanted), False
+            return same_link(request.name, existing.value, wanted), False
         if dry_run:
             return wanted, True
         created = False
@@ -128,7 +123,7 @@ class LinkAdmin:
             del size
             now = self._metadata.links.get(request.name)
             if now is not None:
-                _same(request.name, now.value, wanted)
+                same_link(request.name, now.value, wanted)
                 return ()
             created = True
             key = self._metadata.keys.link(request.name)
@@ -151,7 +146,7 @@ class LinkAdmin:
                 check_source(link, source, versions.cluster_id)
             except (SourceUnreachable, ProblemError) as error:
                 raise unreachable(link, error) from error
-        return await self._change(link, partial(_altered, request, source))
+        return await self._change(link, partial(altered, request, source))
 
     async def set_state(self, link: str, state: LinkState) -> LinkRecord:
         """Pause or resume a link. Raises `link_not_found`."""
@@ -361,23 +356,7 @@ class LinkAdmin:
                 f"the source of link {request.name} is at feature level {versions.feature_level}, and links need "
                 f"level {LINK_LEVEL}",
             )
-        return LinkRecord(
-            source=LinkSource(bootstrap=bootstrap, cluster_id=versions.cluster_id),
-            topics=NamePatterns(include=tuple(request.topics.include), exclude=tuple(request.topics.exclude)),
-            groups=NamePatterns(include=tuple(request.groups.include), exclude=tuple(request.groups.exclude)),
-            acls=request.acls,
-            prefix=request.prefix,
-            config={**merge_patch({}, request.config)},
-            replication_factor=request.replication_factor,
-            policies=LinkPolicies(
-                truncated=request.policies.truncated,
-                expired=request.policies.expired,
-                recreated=request.policies.recreated,
-            ),
-            bytes_per_second=request.bytes_per_second,
-            created_us=now_us,
-            changed_us=now_us,
-        )
+        return new_link(request, LinkSource(bootstrap=bootstrap, cluster_id=versions.cluster_id), now_us)
 
     def _chosen(self, link: str, chosen: Chosen) -> list[str]:
         self.required(link)
@@ -451,53 +430,3 @@ def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
         f"topic {topic} is a mirror of the link {mirror.link}, which alone may write the topic",
         data={"topic": topic, "link": mirror.link},
     )
-
-
-def _altered(request: AlterLinkRequest, source: LinkSource, record: LinkRecord) -> LinkRecord:
-    """Return a changed link. `source`: the source with the addresses that were checked. Raises `invalid_link`."""
-    policies, limit, factor = request.policies, request.bytes_per_second, request.replication_factor
-    topics = _altered_patterns(request.topics, record.topics)
-    check_chosen_topics(topics.include)
-    return msgspec.structs.replace(
-        record,
-        source=source,
-        topics=topics,
-        groups=_altered_patterns(request.groups, record.groups),
-        acls=record.acls if request.acls is UNSET else request.acls,
-        config={**merge_patch(config_texts(record.config), request.config)},
-        replication_factor=record.replication_factor if factor is UNSET else factor,
-        policies=LinkPolicies(
-            truncated=policies.truncated or record.policies.truncated,
-            expired=policies.expired or record.policies.expired,
-            recreated=policies.recreated or record.policies.recreated,
-        ),
-        bytes_per_second=record.bytes_per_second if limit is UNSET else limit,
-    )
-
-
-def _altered_patterns(request: AlterNamePatterns, patterns: NamePatterns) -> NamePatterns:
-    include, exclude = request.include, request.exclude
-    return NamePatterns(
-        include=patterns.include if include is UNSET else tuple(include),
-        exclude=patterns.exclude if exclude is UNSET else tuple(exclude),
-    )
-
-
-def _same(name: str, existing: LinkRecord, wanted: LinkRecord) -> LinkRecord:
-    """Return the existing link. Raises `link_exists` if its specification differs from the requested specification."""
-    comparable = msgspec.structs.replace(
-        wanted,
-        created_us=existing.created_us,
-        changed_us=existing.changed_us,
-        state=existing.state,
-        acknowledgements=existing.acknowledgements,
-    )
-    if comparable != existing:
-        differing = [
-            field
-            for field in LinkRecord.__struct_fields__
-            if getattr(comparable, field) != getattr(existing, field)
-        ]
-        detail = f"link {name} exists with other values of {', '.join(differing)}"
-        raise ProblemError("link_exists", detail, data={"link": name})
-    return existing

@@ -79,6 +79,17 @@ class OnRecreation(StrEnum):
     REPLACE = "replace"
 
 
+Truncation = Annotated[
+    OnTruncation, typer.Option("--on-truncation", help="What to do if the source loses copied records.")
+]
+Expiry = Annotated[
+    OnExpiry, typer.Option("--on-expiry", help="What to do if records expire before they are copied.")
+]
+Recreation = Annotated[
+    OnRecreation,
+    typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
+]
+
 app = typer.Typer(no_args_is_help=True, help="Mirror topics of another cluster.")
 
 
@@ -108,16 +119,9 @@ def create(
     config: ConfigOption = None,
     replication_factor: Factor = None,
     rate: Rate = None,
-    on_truncation: Annotated[
-        OnTruncation, typer.Option("--on-truncation", help="What to do if the source loses copied records.")
-    ] = OnTruncation.FOLLOW,
-    on_expiry: Annotated[
-        OnExpiry, typer.Option("--on-expiry", help="What to do if records expire before they are copied.")
-    ] = OnExpiry.SKIP,
-    on_recreation: Annotated[
-        OnRecreation,
-        typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
-    ] = OnRecreation.STOP,
+    on_truncation: Truncation = OnTruncation.FOLLOW,
+    on_expiry: Expiry = OnExpiry.SKIP,
+    on_recreation: Recreation = OnRecreation.STOP,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the source without creating the link.")
     ] = False,
