@@ -32,7 +32,7 @@ CONSTRAINTS = (ROOT / "constraints/image.txt", ROOT / "constraints/setup.txt")
 SPARK_CONSTRAINTS = (ROOT / "constraints/image-spark.txt", ROOT / "constraints/setup.txt")
 SOURCE_ONLY = "pyspark"
 """The only installed package that is published without a wheel."""
-PACKAGE_FOLDERS = ("api", "broker", "client", "operator", "spark", "kafka-records/src")
+PACKAGE_FOLDERS = ("api", "broker", "client", "console", "operator", "spark", "kafka-records/src")
 PYTHON_VERSION = "3.11"
 GLIBC_MINOR = 36
 """Minor version of the C library in the base image; wheels for this version and for older versions can be installed."""
@@ -43,7 +43,7 @@ sys.path.insert(0, str(ROOT / "tests/etcd"))
 
 
 def build_fairlead(name: str, archive: Path) -> None:
-    """Build the image with the broker, the operator and the command line. Raises `ImageError`."""
+    """Build the image with the broker, the console, the operator and the command line. Raises `ImageError`."""
     _build_stage(name, archive, CONSTRAINTS)
 
 

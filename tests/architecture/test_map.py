@@ -44,6 +44,17 @@ def test_no_package_is_empty() -> None:
     assert [str(package) for package in checkout.packages() if package not in inhabited] == []
 
 
+def test_every_package_enters_the_build_of_images() -> None:
+    """The folders of all packages are in the build of the image and among the files that make it outdated."""
+    listed = (checkout.ROOT / ".dockerignore").read_text().splitlines()
+    sources = (checkout.ROOT / ".ci" / "image.py").read_text()
+    named = re.search(r"^PACKAGE_FOLDERS = \((.*)\)$", sources, re.MULTILINE)
+    assert named is not None
+
+    assert {f"!{folder}" for folder in checkout.PACKAGE_FOLDERS} <= set(listed)
+    assert {f'"{folder}"' for folder in checkout.PACKAGE_FOLDERS} <= set(named[1].split(", "))
+
+
 @pytest.mark.parametrize("page", sorted(checkout.ROOT.glob("*.md")), ids=lambda page: page.name)
 def test_every_link_of_the_top_level_pages_leads_somewhere(page: Path) -> None:
     """Every relative link of a page at the root leads to a file or a folder of the checkout."""

@@ -198,6 +198,7 @@ def test_its_programs_run_with_a_read_only_root(fairlead_image: Image) -> None:
     assert "--peer-advertise" in fairlead_image.run("fairlead", "broker", "start", "--help")
     assert "--seconds" in fairlead_image.run("fairlead", "broker", "prepare-stop", "--help")
     assert "--namespaces" in fairlead_image.run("fairlead", "operator", "start", "--help")
+    assert "--public-url" in fairlead_image.run("fairlead", "console", "--help")
 
 
 @pytest.mark.scenario
