@@ -357,8 +357,8 @@ def recipes(share: float) -> Outcome:
 def spark_kills(share: float) -> Outcome:
     """Kill the driver or a Python worker of a streaming query 50 times.
 
-    Files, the Delta table and the topic with `exactlyOnce` must contain each record exactly once, and the other topic at
-    least once.
+    Files, the Delta table and the topic with `exactlyOnce` must contain each record exactly once, and the other topic
+    at least once.
     """
     arguments = ("--kills", str(_count(50, share)), "--seed", str(_seed()))
     code, report = run_program("tests/spark/killed_queries.py", *arguments)
