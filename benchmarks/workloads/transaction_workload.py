@@ -10,33 +10,34 @@ import argparse
 import asyncio
 import json
 import random
+import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
 import pyreqwest.client
 import uvloop
-from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import Message as KafkaMessage
+from committed_reader import LATENCY_PARTITIONS, READY, kafka_consumer, value_of
 from confluent_kafka import Producer as KafkaProducer
-from confluent_kafka import TopicPartition as KafkaPartition
 from workload import fresh_values
 
-from fairlead import Consumer, Producer, exactly_once
+from fairlead import Admin, Consumer, Producer, exactly_once
 from fairlead_api.bodies.media_types import JSON
 
 COMMIT_SECONDS = 0.1
 """Time between two commits."""
 WARM_SHARE = 0.1
 """Fraction of the transactions during which connections and caches warm up."""
-LATENCY_PARTITIONS = 3
 FETCHED_MAX = 10_000
 BEGINS_AT_ONCE = 100
 TIMEOUT_SECONDS = 120.0
-LOOK_SECONDS = 0.1
+READER = str(Path(__file__).with_name("committed_reader.py"))
+PRINTED_BYTES_MAX = 1 << 24
 ABORTED_EVERY = 10
 """In a topic with aborted transactions, every tenth transaction is aborted."""
 
@@ -65,20 +66,66 @@ def rate(records: int, began: float) -> Figures:
 
 async def sdk_produce(options: Options) -> Figures:
     """Send tables of random values to the partitions in turn, in transactions of 100 ms."""
-    generator, sent, partition = np.random.Generator(np.random.SFC64()), 0, 0
     async with Producer(options.url, transactional=True) as producer:
+        return await _produce_in_transactions(producer, options.topic, options)
+
+
+async def _produce_in_transactions(producer: Producer, topic: str, options: Options) -> Figures:
+    generator, sent, partition = np.random.Generator(np.random.SFC64()), 0, 0
+    async with producer.transaction() as transaction:
+        await transaction.send_batch(topic, fresh_values(generator, 1, options.value_bytes), 0)
+    began = time.perf_counter()
+    while sent < options.records:
+        until = time.perf_counter() + COMMIT_SECONDS
         async with producer.transaction() as transaction:
-            await transaction.send_batch(options.topic, fresh_values(generator, 1, options.value_bytes), 0)
-        began = time.perf_counter()
-        while sent < options.records:
-            until = time.perf_counter() + COMMIT_SECONDS
-            async with producer.transaction() as transaction:
-                while sent < options.records and time.perf_counter() < until:
-                    count = min(options.batch_records, options.records - sent)
-                    values = fresh_values(generator, count, options.value_bytes)
-                    await transaction.send_batch(options.topic, values, partition)
-                    sent, partition = sent + count, (partition + 1) % options.partitions
-        return rate(sent, began)
+            while sent < options.records and time.perf_counter() < until:
+                count = min(options.batch_records, options.records - sent)
+                values = fresh_values(generator, count, options.value_bytes)
+                await transaction.send_batch(topic, values, partition)
+                sent, partition = sent + count, (partition + 1) % options.partitions
+    return rate(sent, began)
+
+
+async def _produce_plainly(producer: Producer, topic: str, options: Options) -> Figures:
+    generator, sent, partition = np.random.Generator(np.random.SFC64()), 0, 0
+    await producer.send_batch(topic, fresh_values(generator, 1, options.value_bytes), 0)
+    await producer.flush()
+    began = time.perf_counter()
+    while sent < options.records:
+        count = min(options.batch_records, options.records - sent)
+        await producer.send_batch(topic, fresh_values(generator, count, options.value_bytes), partition)
+        sent, partition = sent + count, (partition + 1) % options.partitions
+    await producer.flush()
+    return rate(sent, began)
+
+
+async def sdk_produce_both(options: Options) -> dict[str, list[float]]:
+    """Send the same tables with and without transactions, in turns of a second; return both rates of each turn.
+
+    One process and one broker do both within seconds, so that a change of the machine's speed affects both. Each topic
+    is deleted before the kernel writes its records to the disk. The first turn warms up.
+    """
+    rates: dict[str, list[float]] = {"transactions": [], "plain": []}
+    async with (
+        Admin(options.url) as admin,
+        Producer(options.url, transactional=True) as transactional,
+        Producer(options.url) as plain,
+    ):
+        ways = [
+            ("transactions", transactional, _produce_in_transactions),
+            ("plain", plain, _produce_plainly),
+        ]
+        for turn in range(options.turns + 1):
+            for way, producer, produce in ways if turn % 2 else ways[::-1]:
+                topic = f"{options.topic}-{way}-{turn}"
+                await admin.create_topic(
+                    topic, partitions=options.partitions, config={"durability": "replicated"}
+                )
+                measured = await produce(producer, topic, options)
+                await admin.delete_topic(topic)
+                if turn:
+                    rates[way].append(measured["records_per_second"])
+    return rates
 
 
 # -- begin to commit answered, and commit to visible
@@ -131,74 +178,42 @@ async def kafka_commit(options: Options) -> Figures:
     return percentiles(await asyncio.to_thread(_kafka_transactions, options, lambda number: None))
 
 
-class Visibility:
-    """Times of commits, and the times at which a reader of committed records has all records of each transaction."""
+async def _visible(
+    options: Options, client: str, write: Callable[[Callable[[int], None]], Awaitable[list[float]]]
+) -> Figures:
+    """Measure the time from the start of each commit until a reader in another process has all records.
 
-    def __init__(self) -> None:
-        self._committed: list[float] = []
-        self._read: dict[int, int] = {}
-        self._taken: list[float] = []
-        self.total: int | None = None
-        """Number of transactions to read; None until all transactions have been sent."""
-
-    def committing(self, number: int) -> None:
-        """Record the start of a commit."""
-        assert number == len(self._committed), (number, len(self._committed))
-        self._committed.append(time.perf_counter())
-
-    def read(self, value: bytes) -> None:
-        """Record that a record was read; the last record of a transaction makes the transaction visible."""
-        number = int.from_bytes(value, "big")
-        self._read[number] = self._read.get(number, 0) + 1
-        if self._read[number] == LATENCY_PARTITIONS:
-            del self._read[number]
-            self._taken.append(time.perf_counter() - self._committed[number])
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all transactions are visible."""
-        return len(self._taken) == self.total
-
-    def figures(self) -> Figures:
-        """Return the percentiles."""
-        return percentiles(self._taken)
+    `write` commits transactions; its argument is called when each commit begins. Both processes read the same clock.
+    """
+    committed: list[float] = []
+    command = [sys.executable, READER, client, "--url", options.url, "--topic", options.topic]
+    pipe = asyncio.subprocess.PIPE
+    reading = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=PRINTED_BYTES_MAX)
+    try:
+        assert reading.stdout is not None
+        assert (await reading.stdout.readline()).decode().strip() == READY, "the reader has started"
+        total = len(await write(lambda _number: committed.append(time.perf_counter())))
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            printed, _ = await reading.communicate(b"%d\n" % total)
+    finally:
+        if reading.returncode is None:
+            reading.kill()
+            await reading.wait()
+    return percentiles([seen - began for began, seen in zip(committed, json.loads(printed), strict=True)])
 
 
 async def sdk_visible(options: Options) -> Figures:
-    """Measure the time from the start of a commit until a reader of committed records has all records."""
-    seen = Visibility()
-
-    async def read() -> None:
-        while not seen.is_complete:
-            batch = await consumer.next_batch(f"{LOOK_SECONDS}s")
-            for record in batch or ():
-                seen.read(record.value or b"")
-
-    async with Consumer(options.url, isolation="read_committed") as consumer:
-        await consumer.assign(topic=options.topic)
-        reading = asyncio.create_task(read())
-        seen.total = len(await _sdk_transactions(options, seen.committing))
-        await asyncio.wait_for(reading, TIMEOUT_SECONDS)
-    return seen.figures()
+    """Measure with the SDK in both processes."""
+    return await _visible(options, "sdk", lambda committing: _sdk_transactions(options, committing))
 
 
 async def kafka_visible(options: Options) -> Figures:
-    """Measure the same time with confluent-kafka, whose reader is a thread."""
-    seen = Visibility()
-    consumer = _kafka_consumer(options, "visible")
-    consumer.assign([KafkaPartition(options.topic, each, 0) for each in range(LATENCY_PARTITIONS)])
-
-    def read() -> None:
-        while not seen.is_complete:
-            message = consumer.poll(LOOK_SECONDS)
-            if message is not None:
-                seen.read(_value(message))
-
-    reading = asyncio.create_task(asyncio.to_thread(read))
-    seen.total = len(await asyncio.to_thread(_kafka_transactions, options, seen.committing))
-    await asyncio.wait_for(reading, TIMEOUT_SECONDS)
-    consumer.close()
-    return seen.figures()
+    """Measure with confluent-kafka in both processes."""
+    return await _visible(
+        options,
+        "kafka",
+        lambda committing: asyncio.to_thread(_kafka_transactions, options, committing),
+    )
 
 
 # -- consume, transform, produce
@@ -267,7 +282,7 @@ async def kafka_transform(options: Options) -> Figures:
 
 
 def _kafka_transform(options: Options) -> Figures:
-    consumer = _kafka_consumer(options, options.group)
+    consumer = kafka_consumer(options.url, options.group)
     producer = KafkaProducer(
         {
             "bootstrap.servers": options.url,
@@ -288,7 +303,7 @@ def _kafka_transform(options: Options) -> Figures:
         producer.begin_transaction()
         while messages:
             for message in messages:
-                _produce(producer, options.output, transformed(_value(message)))
+                _produce(producer, options.output, transformed(value_of(message)))
             producer.poll(0)
             offered += len(messages)
             left = until - time.perf_counter()
@@ -311,28 +326,6 @@ def _produce(producer: KafkaProducer, topic: str, value: bytes) -> None:
             producer.poll(0.05)
         else:
             return
-
-
-def _kafka_consumer(options: Options, group: str, **more: object) -> KafkaConsumer:
-    return KafkaConsumer(
-        {
-            "bootstrap.servers": options.url,
-            "group.id": group,
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "max.partition.fetch.bytes": 4 << 20,
-            "queued.min.messages": 1_000_000,
-            **more,
-        }
-    )
-
-
-def _value(message: KafkaMessage) -> bytes:
-    assert message.error() is None, message.error()
-    value = message.value()
-    assert isinstance(value, bytes), value
-    return value
 
 
 # -- decisions
@@ -443,8 +436,9 @@ async def sdk_read(options: Options) -> Figures:
     return measured
 
 
-SIDES: dict[str, Callable[[Options], Awaitable[Figures]]] = {
+SIDES: dict[str, Callable[[Options], Coroutine[Any, Any, Figures | dict[str, list[float]]]]] = {
     "sdk-produce": sdk_produce,
+    "sdk-produce-both": sdk_produce_both,
     "sdk-commit": sdk_commit,
     "kafka-commit": kafka_commit,
     "sdk-visible": sdk_visible,
@@ -469,6 +463,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--value-bytes", type=int, default=1_000)
     parser.add_argument("--batch-records", type=int, default=8_000)
+    parser.add_argument("--turns", type=int, default=1, help="turns with and without transactions")
     parser.add_argument("--group", default="", help="group of the consumer")
     parser.add_argument("--producers", type=int, default=1)
     parser.add_argument("--rate", type=float, default=10, help="commits of each producer a second")
