@@ -21,15 +21,30 @@ from fairlead.cli.session import ExitCode, fail_usage
 from fairlead.errors import ClusterError, FairleadError, SettingError, UnreachableError
 from fairlead_spark.jobs import Job, JobError, JobFailed
 from fairlead_spark.jobs.requirements import check_requirements, format_reasons, versions
-from fairlead_spark.pipelines import Pipeline, PipelineError, PipelineOption, find, pipelines
+from fairlead_spark.pipelines import (
+    Findings,
+    NamedQuery,
+    Pipeline,
+    PipelineError,
+    PipelineOption,
+    Report,
+    find,
+    find_report,
+    pipelines,
+    reports,
+)
+from fairlead_spark.pipelines.kafka_cluster import KafkaUnavailable
 from fairlead_spark.pipelines.topics import InputNotFound, require_inputs
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from pyspark.sql import SparkSession
+
     from fairlead_spark.jobs.running import JobRun, JobSummary
 
 RETRY_TIMEOUT = "5s"  # a user is waiting: an unreachable cluster must fail quickly, before Java is started
+EVERY = "1 second"
 
 PipelineName = Annotated[
     str,
@@ -87,13 +102,13 @@ def job_list(
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the pipelines that can be run, or the options of one pipeline.
+    """List the pipelines and reports that can be run, or the options of one of them.
 
     Example: fairlead job list
 
     Example: fairlead job list flight_windows
     """
-    found = pipelines() if name is None else [_found(name)]
+    found = [*pipelines(), *reports()] if name is None else [_found(name)]
     if output is not OutputFormat.TABLE:
         print_document([_described(each) for each in found], output)
     elif name is None:
@@ -112,7 +127,7 @@ def job_run(
     checkpoint: Checkpoint = None,
     once: Once = False,
     seconds: Seconds = None,
-    every: Every = "1 second",
+    every: Every = EVERY,
     group: Group = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -121,41 +136,35 @@ def job_run(
     Prints a line on stderr for each batch. On Ctrl-C, the batch in progress is completed; a second Ctrl-C cancels the
     batch. With --checkpoint, the next run continues where the previous run ended.
 
+    A report, such as compare_kafka, reads all records once and prints its figures; it takes none of --checkpoint,
+    --seconds, --every and --group. The command fails with exit code 1 if the report finds a fault.
+
     Example: fairlead job run flight_windows --option input=flights --once
 
     Example: fairlead job run mirror -o topics=orders -o target=http://other:9520 --checkpoint /var/lib/jobs/orders
     """
-    pipeline = _found(name)
+    query = _found(name)
     given = _pairs(option, "--option")
     if bootstrap is not None:
         given["bootstrap"] = bootstrap
     settings = _pairs(conf, "--conf")
-    try:
-        check_requirements()
-        options = pipeline.complete(given)
-        _check_cluster(options["bootstrap"])
-        require_inputs(pipeline, options)
-        summary = _run(
-            Job(
-                pipeline=pipeline,
-                options=given,
-                checkpoint=checkpoint,
-                once=once,
-                seconds=seconds,
-                every=every,
-                group=group,
-            ),
-            master,
-            settings,
+    with _exit_codes():
+        if isinstance(query, Report):
+            _refuse_options_of_streams(query, checkpoint, seconds, every, group)
+            _prepare(query, given)
+            _print_findings(query, _run_report(query, given, master, settings), output)
+            return
+        _prepare(query, given)
+        job = Job(
+            pipeline=query,
+            options=given,
+            checkpoint=checkpoint,
+            once=once,
+            seconds=seconds,
+            every=every,
+            group=group,
         )
-    except InputNotFound as error:
-        _fail(str(error), ExitCode.NOT_FOUND)
-    except PipelineError as error:
-        fail_usage(str(error))
-    except JobError as error:
-        _fail(str(error), ExitCode.FAILED)
-    except FairleadError as error:
-        _fail(str(error), _exit_code(error))
+        summary = _run(job, master, settings)
     if output is OutputFormat.TABLE:
         print_pairs(summary.to_dict())
     else:
@@ -175,18 +184,85 @@ def job_info(output: Output = OutputFormat.TABLE) -> None:
         print_document({"versions": found, "formats": reasons}, output)
 
 
+def _refuse_options_of_streams(
+    report: Report, checkpoint: str | None, seconds: float | None, every: str, group: str | None
+) -> None:
+    given = {
+        "--checkpoint": checkpoint is not None,
+        "--seconds": seconds is not None,
+        "--every": every != EVERY,
+        "--group": group is not None,
+    }
+    refused = [name for name, is_given in given.items() if is_given]
+    if refused:
+        fail_usage(f"{', '.join(refused)}: {report.name} is a report, which reads all records once")
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Exit with the code and the message of an error of a job."""
+    try:
+        yield
+    except InputNotFound as error:
+        _fail(str(error), ExitCode.NOT_FOUND)
+    except KafkaUnavailable as error:
+        _fail(str(error), ExitCode.UNREACHABLE)
+    except PipelineError as error:
+        fail_usage(str(error))
+    except JobError as error:
+        _fail(str(error), ExitCode.FAILED)
+    except FairleadError as error:
+        _fail(str(error), _exit_code(error))
+
+
+def _prepare(query: Pipeline | Report, given: Mapping[str, str]) -> None:
+    """Check the machine, the options and the inputs before Java is started."""
+    check_requirements()
+    options = query.complete(given)
+    _check_cluster(options["bootstrap"])
+    require_inputs(query, options)
+
+
 def _run(job: Job, master: str | None, conf: Mapping[str, str]) -> JobSummary:
+    from fairlead_spark.jobs.running import JobRun
+
+    with _spark(job.name, master, conf) as spark:
+        run = JobRun(spark, job, _print_line)
+        with _stopped_by_signals(run):
+            return run.run()
+
+
+def _run_report(
+    report: Report, given: Mapping[str, str], master: str | None, conf: Mapping[str, str]
+) -> Findings:
+    from fairlead_spark.jobs.running import run_report
+
+    with _spark(report.name, master, conf) as spark:
+        return run_report(spark, report, given)
+
+
+def _print_findings(report: Report, findings: Findings, output: OutputFormat) -> None:
+    """Print the figures; exit with a code for a failure if there is a fault."""
+    document = {"report": report.name, **findings.figures}
+    if output is OutputFormat.TABLE:
+        print_pairs(document)
+    else:
+        print_document(document, output)
+    if findings.fault is not None:
+        _fail(f"{report.name}: {findings.fault}", ExitCode.FAILED)
+
+
+@contextmanager
+def _spark(name: str, master: str | None, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """Yield a session of Spark. Raises `JobFailed` if the Spark process ends."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-    from fairlead_spark.jobs.running import JobRun
     from fairlead_spark.jobs.session import spark_session
 
-    _print_line(f"starting Spark for {job.name}")
+    _print_line(f"starting Spark for {name}")
     try:
-        with spark_session(f"fairlead {job.name}", master=master, conf=conf) as spark:
-            run = JobRun(spark, job, _print_line)
-            with _stopped_by_signals(run):
-                return run.run()
+        with spark_session(f"fairlead {name}", master=master, conf=conf) as spark:
+            yield spark
     except (Py4JError, ConnectionError) as error:
         # A signal to the whole process group also stops the JVM, which is safe because of the checkpoint.
         message = f"the Spark process has ended or does not answer: {error!r}"
@@ -218,9 +294,9 @@ def _check_cluster(bootstrap: str) -> None:
         admin.cluster()
 
 
-def _found(name: str) -> Pipeline:
+def _found(name: str) -> Pipeline | Report:
     try:
-        return find(name)
+        return find_report(name) or find(name)
     except PipelineError as error:
         fail_usage(str(error))
 
@@ -236,7 +312,7 @@ def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
     return pairs
 
 
-def _described(pipeline: Pipeline) -> dict[str, object]:
+def _described(query: NamedQuery) -> dict[str, object]:
     options = [
         {
             "name": option.name,
@@ -244,9 +320,9 @@ def _described(pipeline: Pipeline) -> dict[str, object]:
             "default": option.default or None,
             "help": option.help,
         }
-        for option in pipeline.all_options
+        for option in query.all_options
     ]
-    return {"name": pipeline.name, "summary": pipeline.summary, "options": options}
+    return {"name": query.name, "summary": query.summary, "options": options}
 
 
 def _default(option: PipelineOption) -> str | None:

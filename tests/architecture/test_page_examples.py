@@ -73,6 +73,10 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("how-to/delivery-guarantees.md", "sh"): "creates a topic, as the tests of the recipes also do",
     ("how-to/from-kafka.md", "python"): "reads from Apache Kafka, which only benchmarks start",
     ("how-to/install.md", "console"): "queries a package index, which no test may need",
+    (
+        "how-to/kafka-move.md",
+        "sh",
+    ): "needs Apache Kafka; the scenario tests/spark/pipelines/test_from_kafka.py runs its commands",
     ("how-to/kubernetes-backup.md", "console"): "deletes the data of etcd; test_pods_backup.py restores one",
     (
         "how-to/kubernetes-external-access.md",

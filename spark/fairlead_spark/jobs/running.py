@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from fairlead_spark.jobs import Job, JobFailed
 from fairlead_spark.jobs.progress import JobCounts, JobWatch
+from fairlead_spark.pipelines import Findings, Report
 from fairlead_spark.progress import GroupProgress
 
 if TYPE_CHECKING:
@@ -130,6 +131,20 @@ class JobRun:
                 self._spark.streams.removeListener(listener)
             if progress is not None:
                 progress.close()
+
+
+def run_report(spark: SparkSession, report: Report, options: Mapping[str, str]) -> Findings:
+    """Run a report with the options given by the user; return its findings.
+
+    Raises:
+        PipelineError: an option is invalid, or an input does not answer. FairleadError: the cluster does not answer.
+        JobFailed: the query ended with an error.
+    """
+    try:
+        return report.findings(spark, report.complete(options))
+    except PySparkException as error:
+        message = f"report {report.name} failed: {cause_of(error)}"
+        raise JobFailed(message) from error
 
 
 def cause_of(failure: PySparkException) -> str:

@@ -3,6 +3,9 @@
 `fairlead job run NAME` runs a pipeline; a program starts a pipeline with `find(NAME).start(spark, options,
 checkpoint=...)`. A pipeline defines the input and the output of its query; the trigger, the checkpoint and the name of
 the query are set when the query is started.
+
+A report is a named query over stored records that ends with figures; its module defines `REPORT`. `fairlead job run`
+runs reports too.
 """
 
 from __future__ import annotations
@@ -23,8 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-NAMES: tuple[str, ...] = ("flight_windows", "logs", "mirror", "sessions", "topic_to_delta")
+NAMES: tuple[str, ...] = ("flight_windows", "from_kafka", "logs", "mirror", "sessions", "topic_to_delta")
 """Names of the pipelines in this folder, which are also the names of their modules."""
+REPORTS: tuple[str, ...] = ("compare_kafka",)
+"""Names of the reports in this folder, which are also the names of their modules."""
 DEFAULT_BOOTSTRAP = "http://127.0.0.1:9520"
 
 
@@ -59,18 +64,15 @@ BOOTSTRAP = PipelineOption("bootstrap", "Bootstrap brokers, URLs separated by co
 """Option of every pipeline; the variable FAIRLEAD_BOOTSTRAP overrides the default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """A streaming query that can be run by name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedQuery:
+    """Name and options of a query that can be run by name: a pipeline or a report."""
 
     name: str
     summary: str
     """Summary in one sentence, for `fairlead job list`."""
     options: tuple[PipelineOption, ...]
-    """Options of this pipeline without `bootstrap`, which every pipeline has."""
-    writer: Callable[[SparkSession, Mapping[str, str]], DataStreamWriter]
-    """Function that builds the query from complete options, and returns its writer without a trigger, a checkpoint or a
-    name."""
+    """Options of this query without `bootstrap`, which every query has."""
     check: Callable[[Mapping[str, str]], None] = lambda _options: None
     """Function that raises `PipelineOptionError` for invalid values, without network access, before Spark is
     started."""
@@ -80,7 +82,7 @@ class Pipeline:
 
     @property
     def all_options(self) -> tuple[PipelineOption, ...]:
-        """The option `bootstrap`, followed by the pipeline's own options."""
+        """The option `bootstrap`, followed by the query's own options."""
         return (BOOTSTRAP, *self.options)
 
     def complete(self, given: Mapping[str, str]) -> dict[str, str]:
@@ -103,6 +105,15 @@ class Pipeline:
                 raise PipelineOptionError(message)
         self.check(values)
         return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline(NamedQuery):
+    """A streaming query that can be run by name."""
+
+    writer: Callable[[SparkSession, Mapping[str, str]], DataStreamWriter]
+    """Function that builds the query from complete options, and returns its writer without a trigger, a checkpoint or a
+    name."""
 
     def start(
         self,
@@ -128,6 +139,24 @@ class Pipeline:
         return writer.start()
 
 
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Result of a report."""
+
+    figures: Mapping[str, object]
+    """Figures to print, by their names."""
+    fault: str | None = None
+    """Difference because of which the job fails, in one sentence; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report(NamedQuery):
+    """A query over stored records that ends by itself, without a checkpoint."""
+
+    findings: Callable[[SparkSession, Mapping[str, str]], Findings]
+    """Function that runs the query with complete options."""
+
+
 def find(name: str) -> Pipeline:
     """Return the pipeline with the given name (hyphens count as underscores), or in the given `.py` file.
 
@@ -136,18 +165,37 @@ def find(name: str) -> Pipeline:
     """
     if name.endswith(".py"):
         return _of_file(Path(name))
-    wanted = name.replace("-", "_")
+    wanted = _module_name(name)
     if wanted not in NAMES:
-        message = f"no pipeline {name!r}{_nearest(wanted, NAMES)}"
+        message = f"no pipeline {name!r}{_nearest(wanted, NAMES + REPORTS)}"
         raise PipelineNotFound(message)
     pipeline = import_module(f"{__name__}.{wanted}").PIPELINE
     assert isinstance(pipeline, Pipeline), f"PIPELINE of {wanted} is not a Pipeline"
     return pipeline
 
 
+def find_report(name: str) -> Report | None:
+    """Return the report with the given name (hyphens count as underscores); None if no report has the name."""
+    wanted = _module_name(name)
+    if wanted not in REPORTS:
+        return None
+    report = import_module(f"{__name__}.{wanted}").REPORT
+    assert isinstance(report, Report), f"REPORT of {wanted} is not a Report"
+    return report
+
+
 def pipelines() -> list[Pipeline]:
     """Return all pipelines, ordered by name."""
     return [find(name) for name in sorted(NAMES)]
+
+
+def reports() -> list[Report]:
+    """Return all reports, ordered by name."""
+    return [report for name in sorted(REPORTS) if (report := find_report(name)) is not None]
+
+
+def _module_name(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def _of_file(path: Path) -> Pipeline:

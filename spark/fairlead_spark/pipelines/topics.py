@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fairlead.blocking import Admin
 from fairlead.errors import TopicNotFoundError
-from fairlead_spark.pipelines import Pipeline, PipelineOption, PipelineOptionError
+from fairlead_api.configuration import ConfigInput
+from fairlead_spark.pipelines import NamedQuery, PipelineOption, PipelineOptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,26 +84,31 @@ def require_topics(bootstrap: str, topics: list[str]) -> dict[str, int]:
         return {name: _partitions(admin, name, bootstrap) for name in topics}
 
 
-def require_inputs(pipeline: Pipeline, options: Mapping[str, str]) -> None:
-    """Check that all input topics of a pipeline exist; `options` must be complete.
+def require_inputs(query: NamedQuery, options: Mapping[str, str]) -> None:
+    """Check that all input topics of a query exist; `options` must be complete.
 
     Raises:
         InputNotFound: an input topic does not exist. FairleadError: the cluster does not answer.
     """
     require_topics(
-        options["bootstrap"], [name for option in pipeline.reads for name in names_in(options[option])]
+        options["bootstrap"], [name for option in query.reads for name in names_in(options[option])]
     )
 
 
 def ensure_topics(
-    bootstrap: str, topics: Mapping[str, int | None], config: Mapping[str, int] | None = None
+    bootstrap: str,
+    topics: Mapping[str, int | None],
+    config: Mapping[str, ConfigInput] | None = None,
+    *,
+    exactly: bool = False,
 ) -> None:
     """Create missing topics; None means the default number of partitions in the cluster.
 
-    `config` applies to created topics; existing topics keep their configuration.
+    `config` applies to created topics; existing topics keep their configuration. With `exactly`, an existing topic must
+    not have more partitions, since producers would send a key to another partition than before.
 
     Raises:
-        PipelineOptionError: a topic exists and has fewer partitions.
+        PipelineOptionError: a topic exists and has a different number of partitions.
         FairleadError: the cluster does not answer, or refuses the topic.
     """
     with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
@@ -112,7 +118,7 @@ def ensure_topics(
             except TopicNotFoundError:
                 admin.create_topic(name, partitions=partitions, config=config)
                 continue
-            if partitions is not None and found < partitions:
+            if partitions is not None and (found < partitions or (exactly and found != partitions)):
                 message = f"topic {name} at {bootstrap} has {found} partitions, and {partitions} are needed"
                 raise PipelineOptionError(message)
 

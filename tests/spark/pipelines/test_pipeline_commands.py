@@ -24,7 +24,7 @@ from fairlead import testing
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.cli.main import run_command
 from fairlead.cli.session import ExitCode
-from fairlead_spark.pipelines import NAMES, PipelineOptionError, find
+from fairlead_spark.pipelines import NAMES, REPORTS, PipelineOptionError, find, find_report
 from fairlead_spark.pipelines.dead_letters import DEAD_LETTERS
 from fairlead_spark.pipelines.mirror import refuse_itself
 from fairlead_spark.pipelines.topics import MAX_OFFSETS, MIN_PARTITIONS, STARTING_OFFSETS
@@ -43,6 +43,8 @@ EXAMPLE = re.compile(
 OPTION = re.compile(r"^\| `(?P<name>\w+)` \| (?:`(?P<default>[^`]+)`)? *\|", re.MULTILINE)
 SHARED = {option.name for option in (DEAD_LETTERS, STARTING_OFFSETS, MAX_OFFSETS, MIN_PARTITIONS)}
 START = re.compile(r"^```sh start\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+NEED_KAFKA = {"from_kafka"}
+"""Pipelines that test_from_kafka.py runs."""
 OTHER = "http://127.0.0.1:9620"
 SECONDS_MAX = 600
 """Time limit for a job, which takes half a minute on idle cores and much longer when twenty processes share the cores.
@@ -99,7 +101,7 @@ def started(command: str) -> Iterator[str]:
 
 @pytest.mark.scenario
 @pytest.mark.timeout(2 * SECONDS_MAX)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES} - NEED_KAFKA))
 def test_the_command_of_a_pipeline_gives_what_the_page_shows(
     clusters: tuple[str, str], tmp_path: Path, name: str
 ) -> None:
@@ -126,6 +128,7 @@ def test_the_command_of_a_pipeline_gives_what_the_page_shows(
 @pytest.mark.parametrize(
     ("name", "options"),
     [
+        ("compare_kafka", ["topics=flights", "kafka=127.0.0.1:1"]),
         ("flight_windows", []),
         ("logs", []),
         ("mirror", ["topics=there,flights", f"target={OTHER}"]),
@@ -150,10 +153,10 @@ def test_a_missing_input_is_reported_before_spark_starts(
 
 def test_every_pipeline_says_what_it_reads() -> None:
     """Each bundled pipeline names the options of its inputs, which are among its own options."""
-    for name in NAMES:
-        pipeline = find(name)
+    for name in (*NAMES, *REPORTS):
+        pipeline = find_report(name) or find(name)
 
-        assert pipeline.reads
+        assert bool(pipeline.reads) == (name not in NEED_KAFKA)
         assert set(pipeline.reads) <= {option.name for option in pipeline.options}
 
 
@@ -187,7 +190,9 @@ def test_the_page_has_every_option() -> None:
 
     assert told == {
         name: {
-            option.name: option.default or "" for option in find(name).options if option.name not in SHARED
+            option.name: option.default or ""
+            for option in (find_report(name) or find(name)).options
+            if option.name not in SHARED
         }
-        for name in NAMES
+        for name in (*NAMES, *REPORTS)
     }

@@ -10,11 +10,12 @@ import pytest
 from fairlead.cli.main import run_command
 from fairlead.cli.session import ExitCode
 from fairlead_spark.jobs.requirements import java_release
-from fairlead_spark.pipelines import NAMES
+from fairlead_spark.pipelines import NAMES, REPORTS
 from refusals import missing
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/pipelines.md"
 NOBODY = "http://127.0.0.1:1"
+COMPARISON = ["compare-kafka", "-o", "topics=a", "-o", "kafka=k:9092"]
 
 
 def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,7 +25,7 @@ def test_list_has_every_pipeline_with_its_options(capsys: pytest.CaptureFixture[
     listed = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     required = {option["name"] for option in listed["mirror"]["options"] if option["required"]}
     assert code == ExitCode.OK
-    assert sorted(listed) == sorted(NAMES)
+    assert sorted(listed) == sorted([*NAMES, *REPORTS])
     assert all(each["options"][0]["name"] == "bootstrap" for each in listed.values())
     assert required == {"topics", "target"}
 
@@ -33,7 +34,7 @@ def test_page_names_every_pipeline() -> None:
     """The how-to page names every pipeline."""
     named = {line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")}
 
-    assert set(NAMES) <= named
+    assert {*NAMES, *REPORTS} <= named
 
 
 def test_info_names_versions_and_why_a_format_cannot_be_used(
@@ -55,7 +56,7 @@ def test_info_names_versions_and_why_a_format_cannot_be_used(
     [
         (
             ["flight_window"],
-            "no pipeline 'flight_window'; did you mean 'flight_windows'? there are flight_windows, ",
+            "no pipeline 'flight_window'; did you mean 'flight_windows'? there are compare_kafka, flight_windows, ",
         ),
         (["mirror", "-o", "topics=a"], "pipeline mirror needs the option target: "),
         (
@@ -70,6 +71,17 @@ def test_info_names_versions_and_why_a_format_cannot_be_used(
             f"would write into the topics that it reads: {NOBODY} is in bootstrap and in target",
         ),
         (["./nowhere.py"], "no file nowhere.py"),
+        (["compare-kafca"], "did you mean 'compare_kafka'?"),
+        (["from-kafka", "-o", "topics=a"], "pipeline from_kafka needs the option kafka: "),
+        (["from-kafka", "-o", "topics=,", "-o", "kafka=k:9092"], "needs a name in the option topics"),
+        (
+            ["from-kafka", "-o", "topics=a", "-o", "kafka=k:9092", "-o", "kafkaConfig=/nowhere"],
+            "option kafkaConfig='/nowhere'",
+        ),
+        ([*COMPARISON, "-o", "commit=yes"], "option commit='yes'"),
+        ([*COMPARISON, "-o", "groups=billing"], "needs the option groups together with offsets"),
+        ([*COMPARISON, "-o", "commit=true"], "needs the option groups together with offsets"),
+        ([*COMPARISON, "--checkpoint", "here", "--every", "5 s"], "--checkpoint, --every: compare_kafka"),
     ],
 )
 def test_wrong_command_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
