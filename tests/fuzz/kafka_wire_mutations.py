@@ -1,8 +1,9 @@
 """Sends mutated requests of every Kafka API and version to a broker process, and checks that the broker stays up.
 
 `python kafka_wire_mutations.py --inputs 5000000 --seed 1` starts `fairlead broker start` with a Kafka listener, and
-sends mutated requests on many connections, and requests with mutated headers on others. Between them, valid records are
-stored over HTTP, and they are read back at the end.
+sends mutated requests on many connections. Requests that may have no answer for a long time, and requests with mutated
+headers, have connections of their own. Between them, valid records are stored over HTTP, and they are read back at the
+end.
 
 The program prints a JSON report, and its progress each minute. The program exits with 1 if the process of the broker
 ended, a request that can be decoded has no answer, an answer cannot be decoded, the broker logged an error, a valid
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,19 +45,21 @@ from request_mutations import TOPIC
 from wire_connections import BadAnswerError
 
 REQUESTS: Final = "requests"
+WAITING: Final = "requests that may wait"
 HEADERS: Final = "requests with mutated headers"
-WORKERS: Final = {REQUESTS: 48, HEADERS: 4}
+WORKERS: Final = {REQUESTS: 24, WAITING: 12, HEADERS: 4}
 """Number of connections for each kind of input."""
 PIPELINED: Final = 10
 """Number of requests that a connection has in flight, as many as the broker executes at once."""
-MUTANTS_A_REQUEST: Final = 10
-UNDECODABLE_SENT: Final = 0.25
-"""Share of the requests that cannot be decoded that are sent. Each of them ends its connection."""
+MUTANTS_A_REQUEST: Final = 50
+UNDECODABLE_SENT: Final = 0.05
+"""Share of the requests that cannot be decoded that are sent. Each of them ends its connection, and a new connection
+takes as long as several requests."""
 ANSWER_SECONDS: Final = 120.0
 """Time limit for the answers to the requests in flight, on a busy machine."""
 PATIENCE_SECONDS: Final = 0.1
-"""Time after which a connection whose last request may wait for other clients is closed."""
-WAITING: Final = frozenset(
+"""Time after which a connection whose request may wait for other clients is closed."""
+WAITING_APIS: Final = frozenset(
     {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
 """APIs whose answers wait for other members of a group, or may be the last of a connection."""
@@ -103,28 +106,32 @@ class Attacker:
 
     # ------------------------------------------------------------------------------------------ requests
 
-    async def requests(self) -> None:
-        """Send mutated requests, pipelined; a connection ends with a request after which it may be closed."""
-        source = self._mutants()
+    async def requests(self, kind: str) -> None:
+        """Send mutated requests of a kind: pipelined, or one at a time if they may wait.
+
+        A connection ends with a request after which the broker closes it, or which waits.
+        """
+        waits = kind is WAITING
+        source = self._mutants(waits=waits)
         while not self.over():
             async with self._connection() as (reader, writer):
                 stays_open = True
                 while stays_open and not self.over():
-                    sent = []
-                    while len(sent) < PIPELINED and stays_open:
+                    sent = [next(source)]
+                    while len(sent) < PIPELINED and sent[-1].decodes and not waits:
                         sent.append(next(source))
-                        stays_open = sent[-1].decodes and not sent[-1].waits
                     writer.write(b"".join(framed(*each[:3], number) for number, each in enumerate(sent)))
-                    await self._answers(reader, sent)
+                    stays_open = await self._answers(kind, reader, sent)
 
-    def _mutants(self) -> Any:
-        """Yield mutated requests of all APIs and versions in turn."""
+    def _mutants(self, *, waits: bool) -> Iterator[Sent]:
+        """Yield mutated requests of all APIs and versions in turn, which may wait for their answers or do not."""
         # A deleted topic would leave the other requests without their topic.
         destructive = Requests(self.chance)
         others = Requests(self.chance, Known(NAMES, (self.topic_id,)))
-        at = self.chance.randrange(len(SERVED))
+        served = [each for each in SERVED if may_wait(each[0]) or not waits]
+        at = self.chance.randrange(len(served))
         while True:
-            api, version = SERVED[at % len(SERVED)]
+            api, version = served[at % len(served)]
             at += 1
             source = destructive if api.key is ApiKey.DELETE_TOPICS else others
             body = source.body(api, version)
@@ -136,10 +143,12 @@ class Attacker:
                     if self.chance.random() < UNDECODABLE_SENT:
                         yield Sent(api, version, mutant, decodes=False, waits=False)
                 else:
-                    waits = api.key in WAITING or (api.key is ApiKey.PRODUCE and request.acks == 0)
-                    yield Sent(api, version, mutant, decodes=True, waits=waits)
+                    found = may_wait(api) and (api.key is not ApiKey.PRODUCE or request.acks == 0)
+                    if found is waits:
+                        yield Sent(api, version, mutant, decodes=True, waits=waits)
 
-    async def _answers(self, reader: asyncio.StreamReader, sent: list[Sent]) -> None:
+    async def _answers(self, kind: str, reader: asyncio.StreamReader, sent: list[Sent]) -> bool:
+        """Read and check the answers; return whether the connection is still open."""
         begun = time.perf_counter()
         for number, each in enumerate(sent):
             try:
@@ -149,21 +158,22 @@ class Attacker:
                 if not each.waits:
                     message = f"no answer within {ANSWER_SECONDS} s to {described(each)}"
                     raise BadAnswerError(message) from None
-                self._count("no answer in time")
-                return
+                self._count(kind, "no answer in time")
+                return False
             if answer is None:
                 if each.decodes and not each.waits:
                     message = f"the broker closed the connection without an answer to {described(each)}"
                     raise BadAnswerError(message)
-                self._count("connection closed")
-                return
+                self._count(kind, "connection closed")
+                return False
             if not each.decodes:
                 message = f"an answer to {described(each)}, which cannot be decoded"
                 raise BadAnswerError(message)
-            self._judge(each, answer)
+            self._count(kind, self._error(each, answer))
             took = time.perf_counter() - begun
             if took > self.counts.slowest_seconds:
                 self.counts.slowest_seconds, self.counts.slowest_api = took, f"{each.api.name} {each.version}"
+        return True
 
     async def _answer(self, reader: asyncio.StreamReader, number: int) -> bytes | None:
         """Return the next answer without its header; None if the connection was closed."""
@@ -175,7 +185,8 @@ class Attacker:
         assert correlation_id == number, "answers have the order of the requests"
         return answer
 
-    def _judge(self, sent: Sent, answer: bytes) -> None:
+    def _error(self, sent: Sent, answer: bytes) -> str:
+        """Return the name of the error of a whole answer; raise `BadAnswerError` for an answer that is wrong."""
         tagged = is_flexible(sent.api, sent.version) and sent.api.key is not ApiKey.API_VERSIONS
         try:
             found = MESSAGES[sent.api.key][1].decode(
@@ -188,10 +199,10 @@ class Attacker:
         if error is KafkaError.UNKNOWN_SERVER_ERROR:
             message = f"an unknown error for {described(sent)}"
             raise BadAnswerError(message)
-        self._count(error.name)
+        return error.name
 
-    def _count(self, outcome: str) -> None:
-        self.counts.inputs[REQUESTS] += 1
+    def _count(self, kind: str, outcome: str) -> None:
+        self.counts.inputs[kind] += 1
         self.counts.errors[outcome] += 1
 
     # ------------------------------------------------------------------------------------------ headers
@@ -217,6 +228,11 @@ class Attacker:
             yield reader, writer
         finally:
             writer.transport.abort()
+
+
+def may_wait(api: Api) -> bool:
+    """Return whether a request of an API may have no answer for a long time, or be the last of its connection."""
+    return api.key in WAITING_APIS or api.key is ApiKey.PRODUCE
 
 
 def described(sent: Sent) -> str:
@@ -250,7 +266,7 @@ class Run:
             for number in range(workers):
                 seed = f"{self._seed}.{kind}.{number}"
                 attacker = Attacker((host, int(port)), self.counts, seed, topic_id, self.over)
-                work = attacker.requests() if kind is REQUESTS else attacker.headers()
+                work = attacker.headers() if kind is HEADERS else attacker.requests(kind)
                 tasks.append(self.broker.guarded(work, seed))
         await asyncio.gather(*tasks)
 

@@ -59,6 +59,6 @@ def test_mutated_requests_end_no_broker() -> None:
     report = json.loads(finished.stdout)
 
     assert (finished.returncode, report["failures"], report["broker_exits"]) == (0, [], 0)
-    assert len(report["inputs_by_kind"]) == 2
+    assert len(report["inputs_by_kind"]) == 3
     # Enough requests are decoded and accepted to test the code behind the checks of a request.
     assert report["answers_by_error"]["NONE"] > 300
