@@ -54,7 +54,7 @@ check: setup ## lint, format, types, layers, docstrings, rules of the sources, l
 bench: setup-bench ## ratios against Kafka, its Python clients and NATS JetStream on this machine (needs Java, Maven and Go)
 	@$(BIN)/python benchmarks/bench.py $(BENCH)
 
-bench-cluster: setup-bench ## three brokers: throughput against Kafka, failover, moves, many partitions (about 20 minutes)
+bench-cluster: setup-bench ## three brokers: throughput against Kafka, failover, moves, many partitions, links against MirrorMaker 2 (about 40 minutes)
 	@$(BIN)/python benchmarks/cluster.py $(BENCH)
 
 bench-groups: setup-bench ## consumer groups: joins, kills, a thousand groups, consuming against Kafka's Python clients (about 20 minutes)

@@ -2,7 +2,7 @@
 
 Throughput is measured in alternating pairs, as in `throughput.py`. Failover, planned moves and many partitions are
 measured for Fairlead only and reported with their targets. Topics with a write quorum are compared with topics of
-in-sync replicas. Results are written to build/bench/cluster.json.
+in-sync replicas, and links with MirrorMaker 2. Results are written to build/bench/cluster.json.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import failover
-from cluster_parts import quorums
+from cluster_parts import links, quorums
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
 from peers.brokers import HERE, fetch_kafka
@@ -156,6 +156,9 @@ PARTS: dict[str, Callable[[argparse.Namespace, Path], dict[str, object]]] = {
     "slow-follower": quorums.slow_follower,
     "quorum-throughput": alone(quorums.throughput),
     "quorum-failover": alone(quorums.leader_kills),
+    "link-throughput": links.throughput,
+    "link-lag": links.lag,
+    "link-hand-overs": links.hand_overs,
 }
 
 
@@ -166,8 +169,12 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000, help="records of each run")
     parser.add_argument("--pairs", type=int, default=3, help="alternating pairs of each case")
     parser.add_argument(
-        "--seconds", type=float, default=20, help="duration of each measurement in the part slow-follower"
+        "--seconds",
+        type=float,
+        default=20,
+        help="duration of each measurement in the parts slow-follower and link-lag",
     )
+    parser.add_argument("--moves", type=int, default=20, help="number of hand-overs")
     parser.add_argument("--runs", type=int, default=50, help="number of kills and of moves")
     parser.add_argument(
         "--partitions", type=int, default=1000, help="number of partitions in the part with many partitions"

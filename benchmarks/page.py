@@ -229,6 +229,15 @@ SECTIONS = (
             ),
         ),
     ),
+    Section(
+        "links",
+        (
+            ratios(
+                "Links, against MirrorMaker 2", "cluster.json", ("link-throughput",), "make bench-cluster"
+            ),
+            outcomes("cluster.json", ("link-lag", "link-hand-overs"), "make bench-cluster"),
+        ),
+    ),
     *(
         Section(f"scale-{part}", (grown(part),))
         for part in ("partitions", "connections", "groups", "producers", "size")

@@ -140,12 +140,16 @@ def documents_of_clusters() -> dict[str, dict[str, Any]]:
     """Return results of every part that has rows without a peer, by results file."""
     outcome = {"case": "case alone", "measured": "p50 2 ms", "target": "at most 3 ms", "reached": True}
     alone = measured(outcomes=[outcome])
-    cluster = {part: compared(part) for part in ("throughput", "slow-follower", "quorum-throughput")}
+    cluster = {
+        part: compared(part)
+        for part in ("throughput", "slow-follower", "quorum-throughput", "link-throughput")
+    }
     return {
         "latency.json": {"paced": compared("paced")}
         | dict.fromkeys(("partitions", "bursts", "steady", "large"), alone),
         "cluster.json": cluster
-        | dict.fromkeys(("failover", "cut", "moves", "rolling", "partitions", "quorum-failover"), alone),
+        | dict.fromkeys(("failover", "cut", "moves", "rolling", "partitions", "quorum-failover"), alone)
+        | dict.fromkeys(("link-lag", "link-hand-overs"), alone),
         "groups.json": dict.fromkeys(("join", "member", "coordinator", "scale"), alone),
         "console.json": dict.fromkeys(("pages", "paint", "memory", "search", "tail"), alone),
     }
@@ -188,7 +192,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
         " 1,000.0 (1,000.0 to 1,000.0) µs | 50.0 (50.0 to 50.0) µs | at most 900 µs, at least 4,000 a second | no |"
         in page
     )
-    assert page.count("| case alone | p50 2 ms | at most 3 ms | yes |") == 19
+    assert page.count("| case alone | p50 2 ms | at most 3 ms | yes |") == 21
     assert "| case of triggers | 160 ms | 130 ms | 30 (20 to 40) ms | at most 60 ms | yes |" in page
     assert "| consume | a side | 1.25 s |" in page
     assert "| 705 (700 to 710) | 2.0 (2.0 to 2.0) ms | 9.0 (9.0 to 9.0) ms |" in page
@@ -203,7 +207,7 @@ def test_every_part_is_on_the_page(tmp_path: Path) -> None:
         assert f'| {first} | `make bench-scale BENCH="{part}"` | {DAY} |' in page
     assert {path.stem for path in (tmp_path / "figures").glob("*.svg")} == {
         *("throughput", "start", "clients", "compression", "http", "secured", "transactions", "compaction"),
-        *("kafka-listener", "revisions", "spark", "latency", "cluster", "quorum"),
+        *("kafka-listener", "revisions", "spark", "latency", "cluster", "quorum", "links"),
         *(f"scale-{part}" for part in GROWTHS),
     }
     assert "left out" not in said
