@@ -60,6 +60,7 @@ from fairlead_api.bodies.links import (
     Chosen,
     CreateLinkRequest,
     LinkDescription,
+    LinkTail,
     LinkTopic,
     PromotionMode,
 )
@@ -799,8 +800,11 @@ class Admin:
 
     async def link_topics(self, link: str) -> list[LinkTopic]:
         """Return the topics of a link with their lag behind the source, sorted by name."""
-        path, subject = f"{paths.link(link)}/topics", f"list topics of link {link}"
-        return await self._pages(path, subject, Page[LinkTopic])
+        return await self._pages(f"{paths.link(link)}/topics", f"list topics of link {link}", Page[LinkTopic])
+
+    async def link_tails(self, link: str) -> list[LinkTail]:
+        """Return the files with records that were cut from the topics of a link, because its source lacks them."""
+        return await self._pages(f"{paths.link(link)}/tails", f"list tails of link {link}", Page[LinkTail])
 
     async def alter_link(self, link: str, request: AlterLinkRequest) -> LinkDescription:
         """Change a link; return it. Raises `InvalidLinkError`, and `LinkSourceChangedError` for another cluster."""

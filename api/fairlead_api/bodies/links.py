@@ -253,6 +253,19 @@ class LinkTopic(Answer, frozen=True, kw_only=True):
     partitions: list[MirrorPartition] = msgspec.field(default_factory=list)
 
 
+class LinkTail(Answer, frozen=True, kw_only=True):
+    """File of a broker with records of a topic that the source of a link does not have, cut when it became a mirror."""
+
+    topic: str
+    broker: int
+    partition: int
+    first_offset: int
+    """Offset at which the log was cut."""
+    size_bytes: int
+    path: str
+    """Path on the broker's machine."""
+
+
 def check_chosen_topics(include: Sequence[str]) -> None:
     """Raise `invalid_link` for a link that would mirror no topic."""
     if not include:

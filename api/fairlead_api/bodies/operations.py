@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.bodies.requests import BrokerNumber, Request
 
@@ -94,8 +96,19 @@ class KafkaListenerReport(Answer, frozen=True, kw_only=True):
     connections_max: int
 
 
+class TailFile(Answer, frozen=True, kw_only=True):
+    """File of a broker with records that were cut from a mirror, because the source does not have them."""
+
+    topic_id: str
+    partition: int
+    first_offset: int
+    """Offset at which the log was cut."""
+    size_bytes: int
+    path: str
+
+
 class BrokerReport(Answer, frozen=True, kw_only=True):
-    """Disk and Kafka listener of a broker, as reported by the broker; all null if the broker does not answer."""
+    """Disk, Kafka listener and tail files of a broker, as reported by the broker; null and empty without an answer."""
 
     broker: int
     disk_total_bytes: int | None = None
@@ -104,6 +117,7 @@ class BrokerReport(Answer, frozen=True, kw_only=True):
     """Number of bytes that the broker can still use on this volume."""
     kafka: KafkaListenerReport | None = None
     """Kafka listener; null if the broker has none."""
+    tails: list[TailFile] = msgspec.field(default_factory=list)
 
 
 class PartitionSizes(Answer, frozen=True, kw_only=True):

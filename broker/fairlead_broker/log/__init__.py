@@ -7,7 +7,7 @@ know about HTTP, coordination, or what an acknowledgement means.
 
 from __future__ import annotations
 
-from fairlead_broker.log.directory import LogDirectory
+from fairlead_broker.log.directory import LogDirectory, kept_tails
 from fairlead_broker.log.documents import Identity
 from fairlead_broker.log.errors import (
     BadCopy,
@@ -66,6 +66,7 @@ __all__ = [
     "TooManyOpenFiles",
     "digest_range",
     "expire",
+    "kept_tails",
     "make_starts_durable",
     "retention_facts",
     "sync_partitions",

@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Collection, Container
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -54,6 +55,7 @@ from fairlead_broker.log.synced_offsets import SyncedOffsets
 SYSTEM_FOLDER: Final = ".fairlead"
 TAILS_FOLDER: Final = "tails"
 """Folder of the files with records that were cut from mirrors."""
+_TAIL_FILE: Final = re.compile(r"([0-9]+)-([0-9]+)\.batches")
 TAIL_READ_BYTES: Final = 4 << 20
 STRAY_SUFFIX: Final = ".stray"
 DELETED_SUFFIX: Final = "-deleted"
@@ -546,6 +548,29 @@ class LogDirectory:
 
     def _system(self, name: str) -> Path:
         return self.path / SYSTEM_FOLDER / name
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTail:
+    """File with records that were cut from a mirror."""
+
+    key: TopicIdPartition
+    first_offset: Offset
+    size_bytes: int
+    path: Path
+
+
+def kept_tails(data: Path) -> list[KeptTail]:
+    """Return the files of the records that were cut from mirrors, by topic id, partition and offset.
+
+    The call blocks. Raises `OSError`.
+    """
+    found = []
+    for path in (data / SYSTEM_FOLDER / TAILS_FOLDER).glob("*/*.batches"):
+        if name := _TAIL_FILE.fullmatch(path.name):
+            key = TopicIdPartition(TopicId(path.parent.name), PartitionIndex(int(name[1])))
+            found.append(KeptTail(key, Offset(int(name[2])), path.stat().st_size, path))
+    return sorted(found, key=lambda tail: (tail.key, tail.first_offset))
 
 
 def _is_partition(name: str) -> bool:

@@ -99,7 +99,7 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         count_failure=meters.failed,
         log=engine.log,
     )
-    links = Links(admin, keeper, positions, metadata, engine.clock)
+    links = Links(admin, keeper, positions, parts.peers.reports, metadata, engine.clock)
     return LinkParts(links, keeper, MirrorFetching(entry.mirror, copy, meters), sources, [])
 
 

@@ -43,6 +43,7 @@ class Admin(Facade[AsyncAdmin]):
     links = blocking(AsyncAdmin.links)
     describe_link = blocking(AsyncAdmin.describe_link)
     link_topics = blocking(AsyncAdmin.link_topics)
+    link_tails = blocking(AsyncAdmin.link_tails)
     alter_link = blocking(AsyncAdmin.alter_link)
     pause_link = blocking(AsyncAdmin.pause_link)
     resume_link = blocking(AsyncAdmin.resume_link)

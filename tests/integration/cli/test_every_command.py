@@ -88,6 +88,7 @@ COMMANDS = [
     ("link promote east --all", "there is no link east"),
     ("link take-back east orders", "there is no link east"),
     ("link adopt east orders", "there is no link east"),
+    ("link tails east", "there is no link east"),
     ("link delete east", "there is no link east"),
     ("transaction list", "TRANSACTION"),
     ("transaction hanging", "TIMEOUT MS"),

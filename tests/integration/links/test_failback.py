@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typer.testing import CliRunner
+
 from cluster_kit import Cluster, content
 from fairlead import Admin
+from fairlead.cli.main import app
+from fairlead.cli.session import ExitCode
 from fairlead.errors import HistoriesDivergedError
-from fairlead_api.batch.batches import decode_records
-from fairlead_api.batch.header import iterate_headers
 from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, MirrorGap, NamePatterns
 from link_kit import link, mirrored, paused, promoted, topic_of, until, url
 from refusals import raises
@@ -41,14 +43,13 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
         [adopted] = await admin.adopt_link("back", ["flights"])
     await mirrored(source, topic_id, 2)
     [tail] = (source.path / "1" / ".fairlead" / "tails").rglob("*.batches")
-    data = memoryview(tail.read_bytes())
-    kept = [
-        record.value
-        for at, header in iterate_headers(data)
-        for record in decode_records(data[at : at + header.total_bytes])
-    ]
     told = await topic_of(source, "flights", "back")
+    printed = CliRunner().invoke(app, ["consume", "flights", "--file", str(tail), "-f", "%t-%p %o %v\n"])
+    renamed = tail.with_name("copy")
+    renamed.write_bytes(tail.read_bytes())
+    refused = CliRunner().invoke(app, ["consume", "flights", "--file", str(renamed)])
     async with Admin(url(source)) as admin:
+        listed = await admin.link_tails("back")
         await admin.promote_link("back", ["flights"])
         await until(lambda: promoted(source, "flights", "back"), "the topic does not return")
         described = await admin.describe_topic("flights")
@@ -60,6 +61,10 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
     assert told.partitions[0].gap == MirrorGap(first_offset=1, end_offset=3, skipped=0, truncated=2)
     assert content(source.log(1, topic_id)).startswith(content(target.log(1, topic_id)))
     assert (tail.parent.name, tail.name) == (topic_id, "0-1.batches")
-    assert kept == [b"never copied", b"not either"]
+    assert [(each.topic, each.broker, each.path) for each in listed] == [("flights", 1, str(tail))]
+    assert (listed[0].partition, listed[0].first_offset) == (0, 1)
+    assert listed[0].size_bytes == tail.stat().st_size
+    assert refused.exit_code == ExitCode.USAGE
+    assert printed.stdout == "flights-0 1 never copied\nflights-0 2 not either\n"
     assert [era.epoch >> 20 for era in described.eras] == [1, 2]
     assert last.base_offset == 2

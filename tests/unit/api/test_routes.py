@@ -33,6 +33,7 @@ CALLS = {
     "POST /v1/links/{link}:pause",
     "POST /v1/links/{link}:resume",
     "POST /v1/links/{link}:acknowledge",
+    "GET /v1/links/{link}/tails",
     "GET /v1/links/{link}/topics",
     "POST /v1/links/{link}:promote",
     "POST /v1/links/{link}:take-back",
@@ -172,7 +173,7 @@ NEEDS = {
     "self, describe security (each in the request)": "check_acls",
     "describe cluster": "describe_cluster list_brokers list_broker_reports describe_cluster_config "
     "describe_broker_config list_links "
-    "describe_link link_topics",
+    "describe_link link_topics link_tails",
     "alter cluster": "alter_broker_config cordon_broker uncordon_broker drain_broker undrain_broker request_restart "
     "delete_link pause_link resume_link acknowledge_link promote_link take_back_link adopt_link",
     "alter cluster, alter security (each in the request)": "alter_cluster_config",

@@ -20,6 +20,7 @@ from fairlead_api.bodies.links import (
     HandOverAnswer,
     HandOverRequest,
     LinkDescription,
+    LinkTail,
     LinkTopic,
     MirrorPartition,
     PromoteRequest,
@@ -37,6 +38,7 @@ from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.records import TopicRecord
 from fairlead_broker.runtime.peer_serving.positions import Positions
+from fairlead_broker.runtime.peer_serving.reports import Reports
 
 N = TypeVar("N", int, float)
 
@@ -53,12 +55,14 @@ class Links:
         admin: LinkAdmin,
         keeper: LinkKeeper,
         positions: Positions,
+        reports: Reports,
         metadata: ClusterMetadata,
         clock: Clock,
     ) -> None:
         self._admin = admin
         self._keeper = keeper
         self._positions = positions
+        self._reports = reports
         self._metadata = metadata
         self._clock = clock
 
@@ -129,6 +133,24 @@ class Links:
                 )
             )
         return sorted(topics, key=lambda each: each.topic)
+
+    async def tails(self, link: str) -> list[LinkTail]:
+        """Return the files with records that were cut from the topics of a link. Raises `link_not_found`."""
+        names = {each.topic_id: each.topic for each in await self.topics(link)}
+        found = [
+            LinkTail(
+                topic=names[tail.topic_id],
+                broker=report.broker,
+                partition=tail.partition,
+                first_offset=tail.first_offset,
+                size_bytes=tail.size_bytes,
+                path=tail.path,
+            )
+            for report in await self._reports.all()
+            for tail in report.tails
+            if tail.topic_id in names
+        ]
+        return sorted(found, key=lambda tail: (tail.topic, tail.partition, tail.first_offset, tail.broker))
 
     async def hand_over(self, topic: str, request: HandOverRequest) -> HandOverAnswer:
         """Refuse further records for a topic in favour of another cluster; return the partitions' ends (rule L18).

@@ -1,4 +1,4 @@
-"""Reports of brokers about themselves: free disk space and the Kafka listener.
+"""Reports of brokers about themselves: free disk space, the Kafka listener, and files of records cut from mirrors.
 
 Clients request the reports of all brokers; each broker answers a call from another broker with its own report.
 """
@@ -10,9 +10,10 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fairlead_api.bodies.operations import BrokerReport, KafkaListenerReport
+from fairlead_api.bodies.operations import BrokerReport, KafkaListenerReport, TailFile
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.log import kept_tails
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
@@ -51,10 +52,24 @@ class Reports:
         kafka = None if self._kafka is None or address is None else self._kafka(address)
         try:
             volume = await self._disk.submit(shutil.disk_usage, self._data)
+            tails = await self._disk.submit(kept_tails, self._data)
         except OSError:
             return BrokerReport(broker=broker, kafka=kafka)
         return BrokerReport(
-            broker=broker, disk_total_bytes=volume.total, disk_free_bytes=volume.free, kafka=kafka
+            broker=broker,
+            disk_total_bytes=volume.total,
+            disk_free_bytes=volume.free,
+            kafka=kafka,
+            tails=[
+                TailFile(
+                    topic_id=tail.key.topic_id,
+                    partition=tail.key.partition,
+                    first_offset=tail.first_offset,
+                    size_bytes=tail.size_bytes,
+                    path=str(tail.path),
+                )
+                for tail in tails
+            ],
         )
 
     async def all(self) -> list[BrokerReport]:

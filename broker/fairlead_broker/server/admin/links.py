@@ -48,6 +48,7 @@ class LinkCalls:
             "resume_link": self.resume_link,
             "acknowledge_link": self.acknowledge_link,
             "link_topics": at_controller(self.link_topics),
+            "link_tails": at_controller(self.link_tails),
             "promote_link": self.promote_link,
             "take_back_link": self.take_back_link,
             "adopt_link": self.adopt_link,
@@ -119,6 +120,16 @@ class LinkCalls:
         chosen, following = page(
             await self._broker.links.topics(_link(call)),
             lambda topic: topic.topic,
+            limit=call.query.integer("limit"),
+            after=call.query.text_or_none("after"),
+        )
+        await call.answer_json(Page(items=chosen, next=following))
+
+    async def link_tails(self, call: Call) -> None:
+        """``GET /v1/links/{link}/tails``, sorted by topic, partition, offset and broker."""
+        chosen, following = page(
+            await self._broker.links.tails(_link(call)),
+            lambda tail: f"{tail.topic} {tail.partition:010d} {tail.first_offset:020d} {tail.broker:010d}",
             limit=call.query.integer("limit"),
             after=call.query.text_or_none("after"),
         )

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -28,6 +29,7 @@ from fairlead.timestamps import datetime_of
 from fairlead_api.bodies.payload_texts import json_line
 from fairlead_api.bodies.requests import Isolation
 from fairlead_api.identifiers import PartitionIndex
+from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 
 Line = Callable[[PrintedRecord], bytes]
@@ -39,6 +41,21 @@ OffsetOption = Annotated[
         "-o",
         "--offset",
         help="start or earliest, end or latest, an offset, -N for the last N, @time or @time:time.",
+    ),
+]
+
+
+GroupOption = Annotated[
+    str | None,
+    typer.Option("-g", "--group", help="Join this group, share its partitions, and commit printed records."),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        exists=True,
+        dir_okay=False,
+        help="Print the records of this file, which a broker wrote before it cut a mirror, and ask no broker.",
     ),
 ]
 
@@ -63,14 +80,10 @@ def consume(
     partition: Annotated[
         int | None, typer.Option("--partition", min=0, help="Read this partition only.")
     ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "-g", "--group", help="Join this group, share its partitions, and commit printed records."
-        ),
-    ] = None,
+    group: GroupOption = None,
     isolation: IsolationOption = "read_uncommitted",
     encoding: EncodingOption = Encoding.UTF8,
+    file: FileOption = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
 ) -> None:
     r"""Print the records of a topic as they arrive, one value per line; Ctrl-C stops.
@@ -84,12 +97,17 @@ def consume(
     Example: fairlead consume orders -g billing --from-beginning -n 100
 
     Example: fairlead consume orders --isolation read_committed --from-beginning -e
+
+    Example: fairlead consume orders --file 0-120.batches --output json
     """
     try:
         whole = _range(offset, from_beginning=from_beginning)
         line = _line(line_format, output, encoding)
     except (PositionError, FormatError) as error:
         fail_usage(str(error))
+    if file is not None:
+        _print_file(file, topic, count, line)
+        return
     if group is None:
         reading = _print_records(bootstrap, topic, partition, whole, exit_at_end, count, line, isolation)
     elif partition is not None:
@@ -162,6 +180,16 @@ def _json_bytes(data: bytes | None, encoding: Encoding) -> str:
 
 def _json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def _print_file(path: Path, topic: str, count: int | None, line: Line) -> None:
+    from fairlead.cli.records.batch_files import NotBatchesError, batches_of
+
+    try:
+        records = (record for batch in batches_of(path, topic) for record in batch)
+        sys.stdout.buffer.writelines(line(record) for record in islice(records, count))
+    except (NotBatchesError, ProblemError) as error:
+        fail_usage(str(error))
 
 
 async def _print_records(

@@ -22,6 +22,7 @@ from fairlead_api.bodies.links import (
     LinkDescription,
     LinkPolicies,
     LinkSource,
+    LinkTail,
     LinkTopic,
     NamePatterns,
 )
@@ -385,6 +386,30 @@ def adopt(
 
     found = run(work())
     print_done(f"link {name} mirrors {', '.join(each.topic for each in found)}", found, output)
+
+
+@app.command("tails")
+def tails(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
+    """List the files of brokers with records that were cut from topics of a link, because its source lacks them.
+
+    Read a file on its broker with `fairlead consume TOPIC --file PATH`.
+
+    Example: fairlead link tails back
+    """
+
+    async def work() -> list[LinkTail]:
+        async with Admin(bootstrap) as admin:
+            return await admin.link_tails(name)
+
+    found = run(work())
+    if output is not OutputFormat.TABLE:
+        print_document(found, output)
+        return
+    rows = [
+        (f"{each.topic}-{each.partition}", each.first_offset, each.broker, each.size_bytes, each.path)
+        for each in found
+    ]
+    print_rows(["PARTITION", "FROM OFFSET", "BROKER", "BYTES", "FILE"], rows)
 
 
 @app.command("delete")
