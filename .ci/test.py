@@ -21,9 +21,11 @@ from pathlib import Path
 from threading import Lock
 
 PURE_PACKAGES = (
+    "access",
     "api",
     "compaction",
     "controller",
+    "credentials",
     "groups",
     "links",
     "operator/plan",

@@ -11,7 +11,7 @@ from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_calle
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
 from fairlead_broker.access.caller import NOBODY, Caller
-from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.access.decision import DECISIONS_MAX, CallerRules
 
 
 def compare(seed: int) -> None:
@@ -95,3 +95,18 @@ def test_a_right_on_every_name_of_a_prefix_is_never_more_than_the_rights_on_name
     assert [rules.allows_all(Operation.READ, Kind.TOPIC, each) for each in ("shop.", "shop.a", "shop", "")] == [
         True, True, False, False,
     ]  # fmt: skip
+
+
+def test_a_full_cache_of_decisions_is_cleared() -> None:
+    """A caller that asks for more names than the cache holds still gets right decisions."""
+    acl = Acl(
+        effect=Effect.ALLOW,
+        principal="user:ann",
+        operations=frozenset({"read"}),
+        kind=Kind.TOPIC,
+        pattern="a*",
+    )
+    rules = CallerRules(AclIndex([acl]), Caller(principal="user:ann"), ())
+    for number in range(DECISIONS_MAX + 1):
+        assert rules.decide(Operation.READ, Kind.TOPIC, f"a{number}").allowed
+        assert not rules.decide(Operation.READ, Kind.TOPIC, f"b{number}").allowed

@@ -8,7 +8,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.token_text import TokenText
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.credentials.api_tokens import verified
-from fairlead_broker.credentials.bearer import bearer_token
+from fairlead_broker.credentials.bearer import bearer_token, too_many_failures
 from fairlead_broker.registry.security_records import TokenRecord
 
 TOKEN = TokenText("abcdefghijkl", "S" * 43)
@@ -90,3 +90,10 @@ def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
 def test_the_scheme_has_no_case() -> None:
     """The name of the scheme is case-insensitive, as RFC 9110 requires."""
     assert [bearer_token([scheme + b" x"]) for scheme in (b"bearer", b"BEARER", b"Bearer ")] == ["x"] * 3
+
+
+def test_an_address_with_too_many_refused_tokens_waits() -> None:
+    """The problem for an address that sent too many refused tokens has the time after which the address may retry."""
+    problem = too_many_failures(2.5)
+
+    assert (problem.code, problem.retry_after_seconds) == ("throttled", 2.5)
