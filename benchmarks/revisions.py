@@ -1,9 +1,12 @@
 """`make bench-revision`: runs the workloads of `make bench`, without Kafka, on this checkout and an earlier revision.
 
-Each revision runs its own broker and its own workload, with the same installed packages; the default is the last
-revision without transactions. While one broker is measured, the other broker is stopped (SIGSTOP). Each row has a ratio
-of rates, and a ratio of records per second of processor time (broker and client), which is less affected by other load
-on the machine. Results are written to build/bench/revisions.json.
+Each revision has its own broker and its own client, with the same installed packages; the default is the last revision
+without transactions. The clients take turns of less than a second, so that a change of the machine's speed affects both
+revisions, and no turn includes the start of a program. Both revisions are started several times, because the C
+allocator of some processes returns memory to the system again and again, and that of others keeps it. While one broker
+is measured, the other broker is stopped (SIGSTOP). Each row has a ratio of rates by turn, and a ratio of records per
+second of processor time in user mode (broker and client) by life. Time in the kernel is not included, because it
+depends on other load of the machine. Results are written to build/bench/revisions.json.
 """
 
 from __future__ import annotations
@@ -11,17 +14,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
-from peers.brokers import HERE, FairleadPeer, PeerFailedError, alone, cpu_seconds
+from peers.brokers import HERE, FairleadPeer, PeerFailedError, alone
 from throughput import KILOBYTE, VALUE_BYTES, Bench
 
 CHECKOUT = HERE.parent
@@ -31,22 +33,36 @@ RATIO_MIN = 0.98
 PARTITIONS = 6
 
 
-class Rates(NamedTuple):
-    """Rates of one run: records per second, and records per second of processor time."""
+class Turn(NamedTuple):
+    """Figures of one turn."""
 
-    by_time: float
-    by_processor: float
+    records: int
+    rate: float
+    """Records per second."""
+    user_seconds: float
+    """Processor time of broker and client in user mode."""
+
+
+Lives = dict[Path, list[list[Turn]]]
+"""Turns of a case in each life, by checkout."""
 
 
 class Revision:
-    """A checkout with a running broker."""
+    """A checkout with a running broker and a running client, which carries out one turn after another."""
 
     def __init__(self, checkout: Path, folder: Path, name: str) -> None:
-        self._checkout = checkout
-        self._environment = {"PYTHONPATH": os.pathsep.join(str(checkout / each) for each in PACKAGES)}
-        with _environment(self._environment):
+        """Start the broker and the client with the packages of the checkout."""
+        environment = {"PYTHONPATH": os.pathsep.join(str(checkout / each) for each in PACKAGES)}
+        with _environment(environment):
             self.peer = FairleadPeer.start(folder, name=name)
         self._bench = Bench(self.peer, self.peer, 0)
+        self._client = subprocess.Popen(
+            [sys.executable, HERE / "workloads/turns_workload.py"],
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def topic(self, durability: str) -> str:
         """Create a topic."""
@@ -56,25 +72,33 @@ class Revision:
         """Delete a topic."""
         self._bench.delete_fairlead_topic(topic)
 
-    def run(self, side: str, topic: str, records: int, value_bytes: int) -> Rates:
-        """Run one side of the revision's workload."""
-        command = [sys.executable, str(self._checkout / "benchmarks/workloads/workload.py"), side]
-        command += ["--url", self.peer.url, "--topic", topic, "--partitions", str(PARTITIONS)]
-        command += ["--records", str(records), "--value-bytes", str(value_bytes)]
-        broker, client = cpu_seconds(self.peer.process.pid), _children_seconds()
-        done = subprocess.run(
-            command, env={**os.environ, **self._environment}, capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            msg = f"{side} of {self.peer.name} ended with {done.returncode}: {done.stderr[-2000:]}"
+    def run(self, side: str, topic: str, records: int, value_bytes: int) -> Turn:
+        """Run one turn. Raises `PeerFailedError`."""
+        order = {"side": side, "url": self.peer.url, "topic": topic, "partitions": PARTITIONS}
+        order |= {"records": records, "value_bytes": value_bytes}
+        assert self._client.stdin is not None
+        assert self._client.stdout is not None
+        began = _user_seconds(self.peer.process.pid)
+        print(json.dumps(order), file=self._client.stdin, flush=True)
+        line = self._client.stdout.readline()
+        if not line:
+            msg = f"the client of {self.peer.name} ended with {self._client.wait()} during {side}"
             raise PeerFailedError(msg)
-        used = cpu_seconds(self.peer.process.pid) - broker + _children_seconds() - client
-        return Rates(float(json.loads(done.stdout)["records_per_second"]), records / used)
+        figures = json.loads(line)
+        used = _user_seconds(self.peer.process.pid) - began + figures["user_seconds"]
+        return Turn(records, figures["records_per_second"], used)
+
+    def stop(self) -> None:
+        """Stop client and broker."""
+        self._client.kill()
+        self._client.communicate()
+        self.peer.stop()
 
 
-def _children_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+def _user_seconds(pid: int) -> float:
+    """Return the processor time of a process in user mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return int(fields[11]) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -95,50 +119,73 @@ def compare(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Measure producing and consuming in alternating rounds of both revisions."""
     old = folder / "checkout"
     subprocess.run(["git", "-C", CHECKOUT, "worktree", "add", "--detach", old, options.revision], check=True)
-    revisions: list[Revision] = []
+    cases: dict[str, Lives] = {}
     try:
-        for checkout, name in ((CHECKOUT, "now"), (old, "before")):
-            revisions.append(Revision(checkout, folder, name))
-        results = [
-            pairs
-            for value_bytes, records in ((VALUE_BYTES, options.records), (KILOBYTE, options.records // 5))
-            for pairs in _measured(revisions, records, value_bytes, options.pairs)
-        ]
+        for life in range(options.lives):
+            order = (CHECKOUT, old) if life % 2 else (old, CHECKOUT)
+            for case, turns in _life(order, folder / f"life-{life}", options).items():
+                lives = cases.setdefault(case, {CHECKOUT: [], old: []})
+                for checkout in order:
+                    lives[checkout].append(turns[checkout])
     finally:
-        for revision in revisions:
-            revision.peer.stop()
         subprocess.run(["git", "-C", CHECKOUT, "worktree", "remove", "--force", old], check=True)
+    results = [
+        Pairs(
+            f"{case}, {what}, compared with the earlier revision (in the column peer)",
+            "records/s",
+            *(values(lives[checkout]) for checkout in (CHECKOUT, old)),
+            target=RATIO_MIN,
+        )
+        for case, lives in cases.items()
+        for what, values in (("by time", _by_time), ("by processor time in user mode", _by_user_time))
+    ]
     print(table(results))
     return {"revision": options.revision, "cases": [each.document() for each in results]}
 
 
-def _measured(revisions: list[Revision], records: int, value_bytes: int, rounds: int) -> list[Pairs]:
-    peers = [revision.peer for revision in revisions]
-    cases = ("produce, replicated", "produce, synced", "consume")
-    rates: dict[str, list[list[Rates]]] = {case: [[] for _ in revisions] for case in cases}
-    for number in range(rounds + 1):
-        for at, revision in enumerate(revisions if number % 2 else revisions[::-1]):
-            alone(revision.peer, peers)
-            place = at if number % 2 else len(revisions) - 1 - at
-            for durability in ("synced", "replicated"):
-                topic = revision.topic(durability)
-                measured = [("produce, " + durability, revision.run("produce", topic, records, value_bytes))]
-                if durability == "replicated":
-                    measured.append(("consume", revision.run("consume", topic, records, value_bytes)))
-                revision.delete(topic)
-                if number:  # the first round warms up
-                    for case, found in measured:
-                        rates[case][place].append(found)
-    return [
-        Pairs(
-            f"{case} {value_bytes:,} B, {what}, compared with the earlier revision (in the column peer)",
-            "records/s",
-            *(tuple(getattr(each, field) for each in runs) for runs in rates[case]),
-            target=RATIO_MIN,
-        )
-        for case in cases
-        for what, field in (("by time", "by_time"), ("by processor time", "by_processor"))
-    ]
+def _by_time(lives: list[list[Turn]]) -> tuple[float, ...]:
+    return tuple(turn.rate for turns in lives for turn in turns)
+
+
+def _by_user_time(lives: list[list[Turn]]) -> tuple[float, ...]:
+    return tuple(
+        sum(turn.records for turn in turns) / sum(turn.user_seconds for turn in turns) for turns in lives
+    )
+
+
+def _life(
+    checkouts: Sequence[Path], folder: Path, options: argparse.Namespace
+) -> dict[str, dict[Path, list[Turn]]]:
+    """Start both revisions, measure all rounds, and stop both; return the turns of each case by checkout."""
+    cases: dict[str, dict[Path, list[Turn]]] = {}
+    revisions: dict[Path, Revision] = {}
+    try:
+        for number, checkout in enumerate(checkouts):
+            revisions[checkout] = Revision(checkout, folder, f"revision-{number}")
+        peers = [revision.peer for revision in revisions.values()]
+        for value_bytes, records in ((VALUE_BYTES, options.records), (KILOBYTE, options.records // 5)):
+            for number in range(options.pairs + 1):
+                for durability in ("synced", "replicated"):
+                    for checkout in checkouts if number % 2 else checkouts[::-1]:
+                        alone(revisions[checkout].peer, peers)
+                        found = _turns(revisions[checkout], durability, records, value_bytes)
+                        if number:  # the first round of a life warms up
+                            for case, turn in found.items():
+                                cases.setdefault(case, {}).setdefault(checkout, []).append(turn)
+    finally:
+        for revision in revisions.values():
+            revision.stop()
+    return cases
+
+
+def _turns(revision: Revision, durability: str, records: int, value_bytes: int) -> dict[str, Turn]:
+    """Produce to a new topic and, with `durability=replicated`, consume the records; return the turn of each case."""
+    topic, size = revision.topic(durability), f"{value_bytes:,} B"
+    turns = {f"produce, {durability} {size}": revision.run("produce", topic, records, value_bytes)}
+    if durability == "replicated":
+        turns[f"consume {size}"] = revision.run("consume", topic, records, value_bytes)
+    revision.delete(topic)
+    return turns
 
 
 def main() -> None:
@@ -146,8 +193,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help="parts to measure (revisions)")
     parser.add_argument("--revision", default=BEFORE_TRANSACTIONS, help="revision of this repository")
-    parser.add_argument("--records", type=int, default=2_000_000, help="number of 100-byte records of a run")
-    parser.add_argument("--pairs", type=int, default=7, help="alternating rounds")
+    parser.add_argument("--records", type=int, default=4_000_000, help="number of 100-byte records of a turn")
+    parser.add_argument("--pairs", type=int, default=5, help="alternating rounds of a life")
+    parser.add_argument("--lives", type=int, default=7, help="times that both revisions are started")
     add_folders(parser)
     measure_parts({"revisions": compare}, parser.parse_args(), "revisions.json")
 
