@@ -22,7 +22,7 @@ from typing import Final, Protocol, assert_never
 
 import msgspec
 
-from fairlead_api.batch.control_batches import Marker, pack_marker
+from fairlead_api.batch.control_batches import Marker, MarkerKind, pack_marker
 from fairlead_api.batch.header import HEADER_BYTES, NO_PRODUCER, BatchHeader, pack_header, read_header
 from fairlead_api.identifiers import (
     Acks,
@@ -62,6 +62,14 @@ from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, Transac
 
 NO_SEQUENCE: Final = -1
 """Placeholder for the base sequence of a transactional batch; the leader replaces it with the next sequence."""
+
+
+_NO_MARKER: Final = memoryview(b"")
+"""Bytes of a marker that is not ordered yet."""
+_MARKER_HEADER: Final = read_header(
+    pack_marker(Marker(ProducerId(0), ProducerEpoch(0), MarkerKind.COMMIT, None, TimestampUs(0)))
+)
+"""Header of a marker that is not ordered yet; its producer does not matter, because the decision names the producer."""
 
 
 class AppendState(Enum):
@@ -181,9 +189,8 @@ class PendingAppend:
 
 
 def pending_end(call: PendingProduce, slot: int, end: TransactionEnd) -> PendingAppend:
-    """Return the append of a call that ends a transaction; the marker gets its first offset when it is ordered."""
-    marker = pack_marker(Marker(end.producer_id, end.epoch, end.kind, None, end.decided_us))
-    return PendingAppend(call, slot, memoryview(marker), read_header(marker), Acks.ALL, end=end)
+    """Return the append of a call that ends a transaction; its marker is packed when it is ordered."""
+    return PendingAppend(call, slot, _NO_MARKER, _MARKER_HEADER, Acks.ALL, end=end)
 
 
 def pending_beginning(batch: bytes) -> PendingAppend:
