@@ -112,7 +112,7 @@ def test_a_prefix_needs_a_rule_that_covers_all_its_names() -> None:
 
 
 def test_a_caller_without_a_token_is_asked_for_one() -> None:
-    """A stranger is told to send a token; an ACL for `anonymous` admits callers without a token."""
+    """A stranger gets the problem `unauthenticated`; an ACL for `anonymous` admits callers without a token."""
     anonymous = acl("anonymous", "a.*", Operation.READ)
     strangers = {mode: Checks(NOBODY, mode) for mode in SecurityMode}
     guest = Checks(NOBODY, SecurityMode.ENFORCE, anonymous)
