@@ -82,7 +82,7 @@ class Windows:
 def tail(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Compare the latencies of another producer between windows without and with an open tail."""
     browser = folder / "chromium"
-    browser.write_text(f'#!/bin/sh\nexec chrt --other 0 nice -n 10 {CHROMIUM} "$@"\n', encoding="ascii")
+    browser.write_text(f'#!/bin/sh\nexec chrt --other 0 nice -n 5 {CHROMIUM} "$@"\n', encoding="ascii")
     browser.chmod(0o700)
     broker = FairleadPeer.start(folder)
     try:
