@@ -23,7 +23,6 @@ together.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -431,14 +430,23 @@ class BodyReader:
 
         Over HTTP/2, a stream that is answered before the client has ended it is reset, and many clients treat the reset
         as a failure. After a thousand late end messages, the HTTP server closes the connection. The end message nearly
-        always arrives while the request is carried out, so that it delays no answer.
+        always arrives while the request is carried out, so that it delays no answer. A client that withholds the end
+        message occupies no produce call, and its body may be ended early in favour of another.
         """
         end, self._end = self._end, None
         if end is None or end.done():
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._budget.limits.body_idle_seconds_max):
+        self.end_call()
+        try:
+            async with asyncio.timeout(self._budget.limits.body_idle_seconds_max) as wait:
+                self._begin_wait(wait)
+                if self.held_bytes:
+                    self._budget.held.add(self, self.held_bytes)
                 await end
+        except TimeoutError:
+            pass  # The answer is sent although the client has not ended its stream.
+        finally:
+            self._end_wait()
 
     def end_call(self) -> None:
         """Stop counting the request among the produce calls; the same request may call ``begin_call`` again."""

@@ -102,6 +102,26 @@ async def test_an_answer_waits_for_the_end_of_a_body_that_is_used_before() -> No
     assert (body, reader.complete, waited) == (bytes(8), True, True)
 
 
+async def test_a_client_that_withholds_the_end_holds_neither_a_call_nor_memory_that_another_needs() -> None:
+    """While an answer waits for an end message, its call is not counted, and its body ends in favour of another."""
+    budget = BodyBudget(BodyLimits(100, produce_calls_max=1))
+    waiting = BodyReader(Chunks([bytes(60)], complete=False), budget, ("10.0.0.1", 1))
+    waiting.begin_call()
+    await waiting.read(60, 100)
+    async with asyncio.TaskGroup() as tasks:
+        answering = tasks.create_task(waiting.ended())
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
+        calls, is_answered = budget.calls.calls, answering.done()
+        other = BodyReader(Chunks([bytes(60)]), budget, ("10.0.0.2", 1))
+        await other.read(60, 100)
+    held_bytes = budget.held_bytes
+    for reader in (waiting, other):
+        reader.release()
+
+    assert (calls, is_answered, held_bytes) == (0, False, 60)
+    assert (budget.held_bytes, budget.calls.calls) == (0, 0)
+
+
 async def test_an_answer_waits_for_a_missing_end_no_longer_than_for_a_piece_of_a_body() -> None:
     """A client that never ends its stream gets its answer after the time limit for a piece of a body."""
     limits = BodyLimits(1 << 20, body_idle_seconds_max=0.01)
