@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import typer
 from msgspec import UNSET, UnsetType
@@ -14,6 +17,7 @@ from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFor
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
 from fairlead.cli.sizes import parse_size
+from fairlead.errors import LinkSourceUnreachableError
 from fairlead_api.bodies.links import (
     AlterLinkPolicies,
     AlterLinkRequest,
@@ -27,6 +31,9 @@ from fairlead_api.bodies.links import (
     NamePatterns,
 )
 
+HAND_OVER_SECONDS: Final = 5.0
+"""Time after which mirrors are promoted without a source that has not handed them over."""
+LOOK_SECONDS: Final = 0.1
 T = TypeVar("T")
 
 Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name.")]
@@ -317,7 +324,10 @@ def promote(
     every: All = False,
     failover: Annotated[
         bool,
-        typer.Option("--failover", help="Do not ask the source; records that were not copied are lost."),
+        typer.Option(
+            "--failover",
+            help="Promote without the source if it does not hand over soon; records that were not copied are lost.",
+        ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before records may be lost.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -325,22 +335,18 @@ def promote(
 ) -> None:
     """Make mirrors accept records. Without --failover, the source first refuses records, and none is lost.
 
+    With --failover, the mirrors that the source has not handed over after five seconds are promoted without it.
+
     Example: fairlead link promote east --all
     """
     chosen = _chosen(topics, every=every)
 
     async def work() -> list[LinkTopic]:
         async with Admin(bootstrap) as admin:
-            if failover and not yes and is_terminal():
-                _print_topics(
-                    [
-                        each
-                        for each in await admin.link_topics(name)
-                        if chosen == "all" or each.topic in chosen
-                    ]
-                )
-                typer.confirm("Records that were not copied are lost. Promote?", abort=True, err=True)
-            return await admin.promote_link(name, chosen, "failover" if failover else "planned")
+            begun = await admin.promote_link(name, chosen)
+            if failover and (left := await _not_handed_over(admin, name, {each.topic for each in begun})):
+                await _fail_over(admin, name, left, asks=not yes and is_terminal())
+            return begun
 
     promoted = run(work())
     print_done(f"promoting {', '.join(each.topic for each in promoted)}", promoted, output)
@@ -425,6 +431,32 @@ def delete(name: Name, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output 
 
     run(work())
     print_done(f"deleted link {name}", {"link": name}, output)
+
+
+async def _not_handed_over(admin: Admin, name: str, topics: Collection[str]) -> list[LinkTopic]:
+    """Return the mirrors that are not promoted when the time for a hand-over has passed."""
+    clock = asyncio.get_running_loop()
+    deadline = clock.time() + HAND_OVER_SECONDS
+    while True:
+        found = await admin.link_topics(name)
+        left = [each for each in found if each.topic in topics and each.state != "promoted"]
+        if not left or clock.time() >= deadline:
+            return left
+        await asyncio.sleep(LOOK_SECONDS)  # noqa: TID251 - no event announces a promotion
+
+
+async def _fail_over(admin: Admin, name: str, left: list[LinkTopic], *, asks: bool) -> None:
+    """Promote mirrors without their source, or mirror again if the answer to the question is no."""
+    names = [each.topic for each in left]
+    typer.echo(f"the source has not handed over {', '.join(names)}", err=True)
+    if asks:
+        _print_topics(left)
+        if not typer.confirm("Records that were not copied are lost. Promote?", err=True):
+            # A source that does not answer has handed nothing over.
+            with suppress(LinkSourceUnreachableError):
+                await admin.take_back_link(name, names)
+            raise typer.Abort
+    await admin.promote_link(name, names, "failover")
 
 
 def _given(value: T | None) -> T | UnsetType:
