@@ -66,6 +66,13 @@ _ALIGNMENT: Final = 8
 _PADDING: Final = tuple(bytes(-count % _ALIGNMENT) for count in range(_ALIGNMENT))
 _NO_OFFSETS: Final = bytes(4)
 """Offsets buffer of a column without rows."""
+_TIMESTAMP: Final = struct.Struct("<q")
+_BITMAP_OF_ONE: Final = 8
+_OFFSETS_OF_ONE: Final = 8
+_ONE_BYTES_MAX: Final = 4096
+"""Maximum number of bytes of key and value of a single record whose surrounding bytes are remembered."""
+_ONE_SIZES_MAX: Final = 1024
+"""Maximum number of pairs of sizes that are remembered, which take less than a MiB."""
 
 
 class MessageLayout:
@@ -74,7 +81,7 @@ class MessageLayout:
     `template` is any message with the schema.
     """
 
-    __slots__ = ("_constants", "_metadata")
+    __slots__ = ("_around_one", "_constants", "_metadata")
 
     def __init__(self, template: Buffer) -> None:
         """Split the metadata around its numbers; `number_places` must return their positions in ascending order."""
@@ -89,6 +96,7 @@ class MessageLayout:
             at = start + 8 * count
         self._metadata = struct.Struct(f"{form}{len(prefix) - at}s")
         self._constants = (*constants, prefix[at:])
+        self._around_one: dict[tuple[int | None, int | None], tuple[bytes, bytes, bytes, bytes]] = {}
 
     @property
     def prefix_bytes(self) -> int:
@@ -110,6 +118,45 @@ class MessageLayout:
 
         Raises `struct.error` or `TypeError` for values that the columns cannot store.
         """
+        if len(values) == 1:
+            return self._message_of_one(values[0], keys[0], timestamps_us[0])
+        return self._message_of_few(values, keys, timestamps_us)
+
+    def _message_of_one(self, value: bytes | None, key: bytes | None, timestamp_us: int) -> bytes:
+        """Return the message of one record, whose other bytes depend only on the sizes of value and key."""
+        sizes = (None if value is None else len(value), None if key is None else len(key))
+        around = self._around_one.get(sizes)
+        if around is None:
+            if len(value or b"") + len(key or b"") > _ONE_BYTES_MAX:
+                return self._message_of_few([value], [key], [timestamp_us])
+            if len(self._around_one) >= _ONE_SIZES_MAX:
+                self._around_one.clear()
+            around = self._around_one[sizes] = self._around(*sizes)
+        start, before_value, before_time, stop = around
+        time = _TIMESTAMP.pack(timestamp_us)
+        return b"".join((start, key or b"", before_value, value or b"", before_time, time, stop))
+
+    def _around(self, value_bytes: int | None, key_bytes: int | None) -> tuple[bytes, bytes, bytes, bytes]:
+        """Return the bytes of a message of one record before its key, its value and its timestamp, and at the end."""
+        value, key = (None if size is None else bytes(size) for size in (value_bytes, key_bytes))
+        message = self._message_of_few([value], [key], [0])
+        # Arrow pads each buffer to eight bytes. The offsets of a column have eight bytes for one record, and its bitmap
+        # is absent if the record is not null.
+        key_at = self._metadata.size + _BITMAP_OF_ONE * (key is None) + _OFFSETS_OF_ONE
+        key_stop = key_at + (key_bytes or 0)
+        value_at = key_stop + -key_stop % _ALIGNMENT + _BITMAP_OF_ONE * (value is None) + _OFFSETS_OF_ONE
+        value_stop = value_at + (value_bytes or 0)
+        time_at = value_stop + -value_stop % _ALIGNMENT
+        return (
+            message[:key_at],
+            message[key_stop:value_at],
+            message[value_stop:time_at],
+            message[time_at + _TIMESTAMP.size :],
+        )
+
+    def _message_of_few(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None], timestamps_us: Sequence[int]
+    ) -> bytes:
         count = len(values)
         key_bitmap, key_offsets, key_bytes, key_nulls = _binary(keys)
         value_bitmap, value_offsets, value_bytes, value_nulls = _binary(values)

@@ -91,8 +91,7 @@ class JsonValueProduceRequest(Request, frozen=True, kw_only=True):
     records: list[JsonValueRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordColumns:
+class RecordColumns(msgspec.Struct, frozen=True, gc=False):
     """Columns of the records of a produce request, of equal length; a timestamp of None means the current time."""
 
     keys: list[bytes | None]

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from enum import Enum, auto
+from functools import partial
 from typing import Final, Protocol, assert_never
 
 import msgspec
@@ -56,6 +57,7 @@ from fairlead_broker.producers import (
     advanced,
 )
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.time_limits import TimeLimit, TimeLimits
 from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, TransactionEnd
@@ -211,7 +213,7 @@ class Acknowledging(Protocol):
 class PendingProduce:
     """One produce call with its answers so far and the number of missing answers."""
 
-    __slots__ = ("_done", "_timer", "answers", "appends", "missing")
+    __slots__ = ("_done", "answers", "appends", "missing")
 
     def __init__(self, count: int) -> None:
         self.answers: list[AppendResult | ProblemError | None] = [None] * count
@@ -219,7 +221,6 @@ class PendingProduce:
         """Partition and batch of every queued item. After a timeout, unsettled items are answered with a problem."""
         self.missing = count
         self._done: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def settle(self, slot: int, answer: AppendResult | ProblemError) -> None:
         """Set the answer for one batch; later answers for the batch are ignored."""
@@ -230,16 +231,26 @@ class PendingProduce:
         if not self.missing and self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    async def wait(self, timeout_seconds: float) -> list[AppendResult | ProblemError]:
-        """Wait until every batch has an answer; after a timeout, unsettled batches are answered with a problem."""
+    async def wait(
+        self, timeout_seconds: float, limits: TimeLimits | None = None
+    ) -> list[AppendResult | ProblemError]:
+        """Wait until every batch has an answer; after a timeout, unsettled batches are answered with a problem.
+
+        If given, `limits` share a timer, and are used if they have the length of the timeout.
+        """
         if self.missing:
             loop = asyncio.get_running_loop()
             self._done = loop.create_future()
-            self._timer = loop.call_later(timeout_seconds, self._time_out, timeout_seconds)
+            if limits is not None and limits.seconds == timeout_seconds:
+                timer: TimeLimit | asyncio.TimerHandle = limits.begin(
+                    partial(self._time_out, timeout_seconds)
+                )
+            else:
+                timer = loop.call_later(timeout_seconds, self._time_out, timeout_seconds)
             try:
                 await self._done
             finally:
-                self._timer.cancel()
+                timer.cancel()
         return [answer for answer in self.answers if answer is not None]
 
     def refuse(self, refusal: Callable[[SideEffect], ProblemError]) -> None:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from fairlead_api.batch.header import HEADER_BYTES, BatchHeader, Codec
 from fairlead_api.batch.validation import KEYED_EXTENSIONS, NO_EXTENSIONS, validate_produced
+from fairlead_api.bodies.requests import TIMEOUT_MS_DEFAULT
 from fairlead_api.identifiers import Acks, ProducerEpoch
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime import refusals
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
+from fairlead_broker.runtime.engine.time_limits import TimeLimits
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.producer_order import PendingAppend, PendingProduce
 from fairlead_broker.runtime.meters import BrokerMeters
@@ -27,8 +30,7 @@ CODEC_AT = 37
 """Index of the byte that contains the compression codec of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProduceItem:
+class ProduceItem(msgspec.Struct, frozen=True, gc=False):
     """One batch for one leader replica, as sent by the producer."""
 
     partition: LeaderReplica
@@ -95,6 +97,7 @@ class Producing:
         "_calls",
         "_clock",
         "_idle",
+        "_limits",
         "_meters",
         "_on_loop_bytes_max",
         "_pool",
@@ -126,6 +129,7 @@ class Producing:
         self._stopping = False
         self._on_loop_bytes_max = on_loop_bytes_max
         self._timeout_seconds_max = timeout_seconds_max
+        self._limits = TimeLimits(min(TIMEOUT_MS_DEFAULT / 1000, timeout_seconds_max))
         self._takes_transactions = takes_transactions
 
     async def produce(
@@ -150,7 +154,7 @@ class Producing:
             await self._start(call, items, acks)
             if queued is not None:
                 queued()
-            answers = await call.wait(min(timeout_seconds, self._timeout_seconds_max))
+            answers = await call.wait(min(timeout_seconds, self._timeout_seconds_max), self._limits)
         finally:
             self._calls.pop(call, None)
             if not self._calls:

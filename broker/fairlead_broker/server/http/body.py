@@ -24,12 +24,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from fairlead_api.bodies.media_types import CLOUD_EVENT, CLOUD_EVENTS, JSON
 from fairlead_api.principals import ANONYMOUS
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.engine.time_limits import TimeLimit, TimeLimits
 from fairlead_broker.server.http.asgi import Message, Receive
 
 Client: TypeAlias = tuple[str, int]
@@ -260,7 +262,7 @@ class BodyBudget:
     client of the body holds more memory than others; in that case, ``HeldBodies`` chooses the body to abort.
     """
 
-    __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "stopping")
+    __slots__ = ("calls", "coming", "held", "held_bytes", "limits", "slow", "stopping")
 
     calls: CallLimit
     """Counter of the produce calls in progress."""
@@ -277,6 +279,8 @@ class BodyBudget:
         self.held = HeldBodies()
         self.calls = CallLimit(limits.produce_calls_max)
         self.coming = set()
+        self.slow = TimeLimits(min(SLOW_BODY_SECONDS, limits.body_idle_seconds_max, limits.body_seconds_max))
+        """Limits after which bodies count as slow."""
         self.stopping = False
         """Whether the broker is stopping and no longer waits for bodies of produce calls."""
 
@@ -397,14 +401,12 @@ class BodyReader:
         if bytes_max:
             self._budget.admit(announced_bytes or 0, self.client)
         limits = self._budget.limits
-        loop = asyncio.get_running_loop()
-        end = loop.time() + limits.body_seconds_max
-        slow: asyncio.TimerHandle | None = None
+        end = asyncio.get_running_loop().time() + limits.body_seconds_max
+        slow: TimeLimit | None = None
         try:
-            # Nearly all bodies are complete before they count as slow, so one timer is enough for them.
+            # Nearly all bodies are complete before they count as slow.
             async with asyncio.timeout(None) as pace:
-                seconds = min(SLOW_BODY_SECONDS, limits.body_idle_seconds_max, limits.body_seconds_max)
-                slow = loop.call_later(seconds, self._set_limits, pace, end)
+                slow = self._budget.slow.begin(partial(self._set_limits, pace, end))
                 self._begin_wait(pace)
                 body = await self._read_chunks(
                     announced_bytes, bytes_max, pace, end, ends_at_length=ends_at_length

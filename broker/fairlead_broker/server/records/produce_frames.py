@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
@@ -50,8 +49,7 @@ UNKNOWN_PLACE: Final = AppendResult(Offset(-1), Offset(-1), TimestampUs(-1), Lea
 Outcome = AppendResult | ProblemError
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedBatch:
+class RoutedBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch and its partition."""
 
     topic_id: TopicId

@@ -113,9 +113,9 @@ def passed_on_key(call: Call, digest_header: str) -> KeyedRequest | None:
 
 def refuse_producer_headers(call: Call, reason: str) -> None:
     """Raise ProblemError malformed_request for a producer header in a call that does not support such headers."""
-    for header, _ in _PRODUCER:
-        if header.lower().encode() in call.headers:
-            _refuse(header, call.header_text(header.lower().encode()), reason)
+    for (header, _), name in zip(_PRODUCER, PRODUCER_HEADER_NAMES, strict=True):
+        if name in call.headers:
+            _refuse(header, call.header_text(name), reason)
 
 
 def refuse_idempotency_key(call: Call) -> None:

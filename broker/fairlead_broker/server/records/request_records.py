@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -56,8 +57,7 @@ class RequestRecords(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, gc=False):
     """The records of a request for one partition."""
 
     partition: PartitionIndex
@@ -71,8 +71,7 @@ def whole(records: RequestRecords, partition: int) -> list[Share]:
     return [Share(PartitionIndex(partition), range(records.count), records)]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRecords:
+class ListedRecords(msgspec.Struct, frozen=True, gc=False):
     """At most LISTED_MAX records without headers, with at most ON_LOOP_BYTES_MAX bytes, as lists."""
 
     keys: Sequence[bytes | None]

@@ -130,13 +130,12 @@ class TopicProduceCalls:
         if not records.has_null_keys:
             return 0
         count, last = topic.partition_count, self._last.get(topic.topic_id, -1)
-        places = ((last + step) % count for step in range(1, count + 1))
-        led = (
-            each
-            for each in places
-            if named_leader(self._broker, topic.topic_id, PartitionIndex(each)) is not None
-        )
-        place = next(led, (last + 1) % count)
+        place = (last + 1) % count
+        for step in range(1, count + 1):
+            each = PartitionIndex((last + step) % count)
+            if named_leader(self._broker, topic.topic_id, each) is not None:
+                place = each
+                break
         if len(self._last) >= TURNS_MAX:
             self._last.clear()
         self._last[topic.topic_id] = place

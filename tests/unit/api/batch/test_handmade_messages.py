@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,16 @@ def test_the_bytes_are_those_of_arrow(
 
     assert by_hand.to_bytes() == by_arrow.to_bytes()
     assert replace(by_hand, parts=()) == replace(by_arrow, parts=())
+
+
+@pytest.mark.parametrize("sizes", [range(1100), [5, 4000, 4096, 4097, 9000, 5]])
+def test_single_records_of_any_size_have_the_bytes_of_arrow(sizes: Iterable[int]) -> None:
+    """A single record has the same bytes as Arrow's, whether or not a record of its size was encoded before."""
+    for size in sizes:
+        value, key = bytes([size % 251]) * size, None if size % 2 else b"key"
+        by_arrow = encode(record_batch([value], [key], [size], default_timestamp_us=0))
+
+        assert encode_records([value], [key], [size]).to_bytes() == by_arrow.to_bytes(), size
 
 
 @given(st.lists(st.tuples(BYTES, TIMES), min_size=1, max_size=40), st.sampled_from([1, 6]))
