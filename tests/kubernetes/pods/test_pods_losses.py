@@ -136,14 +136,17 @@ def test_etcd_loses_a_member_and_claims_grow(stage: PodsStage) -> None:
     assert load.losses == {}
 
 
-def test_a_deleted_cluster_is_gone_soon(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_deleted_cluster_is_gone_soon(
+    kubernetes_pods: KubernetesPods, tmp_path: Path, brokers: int
+) -> None:
     """All pods of a Cluster end within the time limit, even though the etcd of the brokers ends too."""
-    with pods_stage(kubernetes_pods, tmp_path) as stage:
+    with pods_stage(kubernetes_pods, tmp_path, brokers) as stage:
         begun = time.monotonic()
         kubernetes_pods.api.delete(CLUSTER, stage.namespace)
         kubernetes_pods.api.wait_list("pods", stage.namespace, lambda pods: not pods, seconds=SLOW_SECONDS)
         seconds = time.monotonic() - begun
-    keep_counts("deletion of a Cluster", seconds=round(seconds, 1))
+    keep_counts(f"deletion of a Cluster of {brokers}", seconds=round(seconds, 1))
 
     assert seconds < DELETED_SECONDS_MAX
 

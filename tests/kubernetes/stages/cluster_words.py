@@ -9,6 +9,8 @@ from kube_client import Manifest
 
 BROKERS = "fairlead.dev/cluster=main,app.kubernetes.io/component=broker"
 """Label selector for the broker pods and claims of the Cluster `main`."""
+USUAL_WARNINGS = ("SecurityOpen", "SingleBroker")
+"""Reasons of the warnings that follow from the spec of many Clusters of tests."""
 
 
 def a_cluster(replicas: int = 3, *, size: str = "1Gi", pool: Manifest | None = None, **spec: Any) -> Manifest:
@@ -51,8 +53,8 @@ def is_done(cluster: Manifest | None) -> bool:
 
 
 def is_warned(cluster: Manifest | None) -> bool:
-    """Return whether a Cluster has a warning other than the warning that it is open, as most test Clusters are."""
-    return condition_of(cluster, "Warning").get("reason") not in (None, "SecurityOpen")
+    """Return whether a Cluster has a warning that does not follow from its spec."""
+    return condition_of(cluster, "Warning").get("reason") not in (None, *USUAL_WARNINGS)
 
 
 def uids(objects: list[Manifest]) -> dict[str, str]:

@@ -239,14 +239,16 @@ class PodsStage:
 
 
 @contextmanager
-def pods_stage(kubernetes: KubernetesPods, folder: Path, **spec: Any) -> Iterator[PodsStage]:
-    """Yield an operator and a Cluster of three brokers, and remove both with their pods afterwards."""
+def pods_stage(
+    kubernetes: KubernetesPods, folder: Path, brokers: int = 3, **spec: Any
+) -> Iterator[PodsStage]:
+    """Yield an operator and a Cluster, and remove both with their pods afterwards."""
     install_definitions(kubernetes)
     stage = PodsStage(kubernetes, Operators(kubernetes, folder), kubernetes.namespace())
     try:
         stage.start_operator()
-        kubernetes.api.apply(a_cluster(config=QUICK, **spec), stage.namespace)
-        stage.wait_done()
+        kubernetes.api.apply(a_cluster(brokers, config=QUICK, **spec), stage.namespace)
+        stage.wait_done(brokers)
         yield stage
     finally:
         stage.operators.stop_all()
