@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster_words import BROKERS
-from gateway import NAME, PORT, gateway
-from pods_stage import SLOW_SECONDS, PodsStage, serves
+from gateway import NAME, PASSED_THROUGH, PLAIN, PORT, gateway
+from pods_stage import SLOW_SECONDS, PodsStage, pods_stage, serves
 
 if TYPE_CHECKING:
     from pods import KubernetesPods
@@ -42,6 +43,7 @@ backend {host}
 """
 ONE_ADDRESS = Path(__file__).parents[1] / "stages/outside_program.py"
 PROGRAM = str(Path(sys.executable).with_name("fairlead"))
+TOPICS = itertools.count(1)
 
 
 class OutsideNetwork:
@@ -148,18 +150,21 @@ def ingress_controller(stage: PodsStage, brokers: int, folder: Path) -> Iterator
 
 
 def exchange(
-    stage: PodsStage, outside: OutsideNetwork, bootstrap: str, hosts: Path | None = None
+    outside: OutsideNetwork, bootstrap: str, hosts: Path | None = None, settings: tuple[str, ...] = ()
 ) -> list[int]:
-    """Write records from outside to every partition and read them there as a group; return their numbers."""
-    topic = stage.make_topic()
+    """Write records from outside to every partition and read them there as a group; return their numbers.
+
+    `settings`: variables of the clients, such as `FAIRLEAD_CA_FILE=ca.crt`.
+    """
+    topic, command = f"outside-{next(TOPICS)}", ("env", *settings, PROGRAM)
     options = ("--bootstrap", bootstrap)
+    outside.run(*command, "topic", "create", topic, "-p", "3", "-r", "3", *options, hosts=hosts)
     for partition in range(3):
         typed = "".join(f"{number}\n" for number in range(partition, RECORDS, 3))
-        outside.run(
-            PROGRAM, "produce", topic, "--partition", str(partition), *options, typed=typed, hosts=hosts
-        )
+        produce = ("produce", topic, "--partition", str(partition))
+        outside.run(*command, *produce, *options, typed=typed, hosts=hosts)
     wanted = ("--group", topic, "--from-beginning", "-n", str(RECORDS))
-    read = outside.run(PROGRAM, "consume", topic, *wanted, *options, hosts=hosts)
+    read = outside.run(*command, "consume", topic, *wanted, *options, hosts=hosts)
     return sorted(map(int, read.stdout.split()))
 
 
@@ -194,7 +199,7 @@ def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> N
     before = stage.pods()
     found = listening(stage, 0, type="nodeport", nodePort=30520)
     inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
-    read = exchange(stage, outside, found["bootstrap"])
+    read = exchange(outside, found["bootstrap"])
     one = by_one_address(stage, outside)
 
     assert sorted(found["bootstrap"].split(",")) == [f"http://{node}:30520" for node in NODES]
@@ -210,7 +215,7 @@ def test_each_broker_has_a_node_port(stage: PodsStage, outside: OutsideNetwork) 
     options = ("broker", "list", "--output", "json", "--bootstrap")
     far = addresses(outside.run(PROGRAM, *options, found["bootstrap"]).stdout)
     near = [each["address"] for each in stage.ask("broker", "list")]
-    read = exchange(stage, outside, found["bootstrap"])
+    read = exchange(outside, found["bootstrap"])
 
     assert far == [f"http://{each['address']}" for each in found["brokers"]]
     assert {address.removeprefix("http://").partition(":")[0] for address in far} == set(NODES)
@@ -235,7 +240,7 @@ def test_each_broker_has_a_load_balancer(stage: PodsStage, outside: OutsideNetwo
     far = addresses(
         outside.run(PROGRAM, "broker", "list", "--output", "json", "--bootstrap", found["bootstrap"]).stdout
     )
-    read = exchange(stage, outside, found["bootstrap"])
+    read = exchange(outside, found["bootstrap"])
 
     assert warned["status"]["listeners"][1]["bootstrap"] == ""
     assert found["bootstrap"] == "http://198.51.100.1:9520"
@@ -248,20 +253,20 @@ def test_an_ingress_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwo
     route = {"kind": "Ingress", "host": HOST, "scheme": "http", "port": PROXY_PORT}
     found = listening(stage, 0, type="clusterip", route=route)
     with ingress_controller(stage, 0, tmp_path) as hosts:
-        shared = exchange(stage, outside, found["bootstrap"], hosts)
+        shared = exchange(outside, found["bootstrap"], hosts)
     each = f"http://b-{{id}}.{HOST}:{PROXY_PORT}"
     found = listening(stage, 3, type="clusterip", perBroker=True, advertisedHost=each, route=route)
     with ingress_controller(stage, 3, tmp_path) as hosts:
         told = ("broker", "list", "--output", "json", "--bootstrap")
         far = addresses(outside.run(PROGRAM, *told, found["bootstrap"], hosts=hosts).stdout)
-        direct = exchange(stage, outside, found["bootstrap"], hosts)
+        direct = exchange(outside, found["bootstrap"], hosts)
 
     assert found["bootstrap"] == f"http://{HOST}:{PROXY_PORT}"
     assert far == [f"http://b-{broker}.{HOST}:{PROXY_PORT}" for broker in range(3)]
     assert shared == direct == list(range(RECORDS))
 
 
-def route_hosts(stage: PodsStage, brokers: int, folder: Path) -> Path:
+def route_hosts(stage: PodsStage, kind: str, brokers: int, folder: Path) -> Path:
     """Wait until the Gateway has taken the routes of the Cluster; return a file with their host names."""
 
     def taken(routes: list[dict[str, Any]]) -> bool:
@@ -272,7 +277,7 @@ def route_hosts(stage: PodsStage, brokers: int, folder: Path) -> Path:
         ]
         return len(accepted) == brokers + 1 and all(each >= {"Accepted", "ResolvedRefs"} for each in accepted)
 
-    routes = stage.kubernetes.api.wait_list("httproutes", stage.namespace, taken, seconds=SLOW_SECONDS)
+    routes = stage.kubernetes.api.wait_list(kind, stage.namespace, taken, seconds=SLOW_SECONDS)
     hosts = folder / f"routes-{brokers}"
     hosts.write_text(
         "".join(f"{BOX_ADDRESS} {host}\n" for each in routes for host in each["spec"]["hostnames"])
@@ -283,17 +288,50 @@ def route_hosts(stage: PodsStage, brokers: int, folder: Path) -> Path:
 def test_a_gateway_leads_to_the_brokers(stage: PodsStage, outside: OutsideNetwork, tmp_path: Path) -> None:
     """Contour and Envoy serve external clients by the HTTPRoutes: one host for all brokers, and a host per broker."""
     route = {"kind": "HTTPRoute", "host": HOST, "scheme": "http", "port": PORT, "gateways": [{"name": NAME}]}
-    with gateway(stage.kubernetes, stage.namespace):
+    with gateway(stage.kubernetes, stage.namespace, PLAIN):
         found = listening(stage, 0, type="clusterip", route=route)
-        hosts = route_hosts(stage, 0, tmp_path)
-        shared = exchange(stage, outside, found["bootstrap"], hosts)
+        hosts = route_hosts(stage, "httproutes", 0, tmp_path)
+        shared = exchange(outside, found["bootstrap"], hosts)
         each = f"http://b-{{id}}.{HOST}:{PORT}"
         found = listening(stage, 3, type="clusterip", perBroker=True, advertisedHost=each, route=route)
-        hosts = route_hosts(stage, 3, tmp_path)
+        hosts = route_hosts(stage, "httproutes", 3, tmp_path)
         told = ("broker", "list", "--output", "json", "--bootstrap")
         far = addresses(outside.run(PROGRAM, *told, found["bootstrap"], hosts=hosts).stdout)
-        direct = exchange(stage, outside, found["bootstrap"], hosts)
+        direct = exchange(outside, found["bootstrap"], hosts)
 
     assert found["bootstrap"] == f"http://{HOST}:{PORT}"
     assert far == [f"http://b-{broker}.{HOST}:{PORT}" for broker in range(3)]
+    assert shared == direct == list(range(RECORDS))
+
+
+def test_a_gateway_passes_tls_through_to_the_brokers(
+    kubernetes_pods: KubernetesPods, outside: OutsideNetwork, tmp_path: Path
+) -> None:
+    """External clients reach brokers with TLS by TLSRoutes: one host for all brokers, and a host per broker.
+
+    Clients verify the brokers' own certificate, since Contour and Envoy do not decrypt the connections.
+    """
+    route = {"kind": "TLSRoute", "host": HOST, "port": PORT, "gateways": [{"name": NAME}]}
+    security = {"mode": "Open", "tls": {"mode": "Required"}}
+    with (
+        pods_stage(kubernetes_pods, tmp_path, security=security) as stage,
+        gateway(stage.kubernetes, stage.namespace, PASSED_THROUGH),
+    ):
+        found = listening(stage, 0, type="clusterip", route=route)
+        bundle = stage.kubernetes.api.get("configmap/main-ca", stage.namespace)
+        assert bundle is not None, "clients get the authority from a ConfigMap"
+        ca = tmp_path / "ca.crt"
+        ca.write_text(bundle["data"]["ca.crt"])
+        settings = (f"FAIRLEAD_CA_FILE={ca}",)
+        hosts = route_hosts(stage, "tlsroutes", 0, tmp_path)
+        shared = exchange(outside, found["bootstrap"], hosts, settings)
+        each = f"https://b-{{id}}.{HOST}:{PORT}"
+        found = listening(stage, 3, type="clusterip", perBroker=True, advertisedHost=each, route=route)
+        hosts = route_hosts(stage, "tlsroutes", 3, tmp_path)
+        told = ("broker", "list", "--output", "json", "--bootstrap", found["bootstrap"])
+        far = addresses(outside.run("env", *settings, PROGRAM, *told, hosts=hosts).stdout)
+        direct = exchange(outside, found["bootstrap"], hosts, settings)
+
+    assert found["bootstrap"] == f"https://{HOST}:{PORT}"
+    assert far == [f"https://b-{broker}.{HOST}:{PORT}" for broker in range(3)]
     assert shared == direct == list(range(RECORDS))

