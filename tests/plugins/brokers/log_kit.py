@@ -16,7 +16,7 @@ from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_broker.log import LogDirectory, PartitionLog, StampedBatch
-from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage, PosixVolume, _Descriptor
+from fairlead_broker.log.segments.storage import Buffer, Descriptor, PosixFile, PosixStorage, PosixVolume
 
 TOPIC = TopicId("3f1d6c1e-0b6a-4d3c-9b3e-2f4f5a6b7c8d")
 OTHER_TOPIC = TopicId("77b2cf52-43ea-4f84-8bd5-2d0f0f4a7c11")
@@ -270,7 +270,7 @@ class FaultyStorage(PosixStorage):
         self.opened.append(path)
         return super().open(path, write=write, create=create)
 
-    def _open(self, path: Path, flags: int) -> _Descriptor:
+    def _open(self, path: Path, flags: int) -> Descriptor:
         if self.open_error:
             raise OSError(self.open_error, os.strerror(self.open_error))
         return super()._open(path, flags)

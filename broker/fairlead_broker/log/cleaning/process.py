@@ -5,10 +5,10 @@ a round, each event is written to the standard output, and the round continues w
 Any other answer ends the round. The program ends when its standard input is closed. It has a memory limit, has no clock
 and renames no files.
 
-A round runs in a thread that the kernel schedules only on an idle processor, and whose disk operations wait for those
-of other programs. Therefore a broker or client that becomes runnable never waits for the end of a round's time slice.
-On a machine without an idle processor, the thread makes no progress. The broker then answers `hurry`, and the next step
-of the round runs in the main thread, which has a low priority but a share of the processor.
+A round runs in a thread that the kernel schedules only on an idle processor. Therefore a broker or client that becomes
+runnable never waits for the end of a round's time slice. On a machine without an idle processor, the thread makes no
+progress. The broker then answers `hurry`, and the next step of the round runs in the main thread, which has a low
+priority but a share of the processor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +35,7 @@ from fairlead_broker.log.cleaning.rounds import (
     RoundDone,
     clean,
 )
-from fairlead_broker.log.segments.storage import Buffer, PosixFile, PosixStorage
+from fairlead_broker.log.segments.storage import Buffer, Descriptor, PosixFile, PosixStorage
 
 GO: Final = b"go"
 HURRY: Final = b"hurry"
@@ -45,8 +45,14 @@ MEMORY_BYTES_MIN: Final = 256 << 20
 """Memory that the process needs for libraries, windows and output, in addition to twice the size of the map, of which
 two copies exist while the map grows. With the default size of the map, the memory limit of the process is 512 MiB.
 """
-_IDLE_CLASS: Final = 3 << 13
-_LAST_OF_BEST_EFFORT_CLASS: Final = 2 << 13 | 7
+PART_BYTES: Final = 256 << 10
+"""Number of bytes that a round reads or writes at once. A sync of a producer waits for at most one such operation."""
+PAGE_BYTES: Final = 4096
+_DISK_PRIORITY: Final = 2 << 13 | 7
+"""Lowest priority for operations of the disk, but not the idle class. The scheduler `mq-deadline` may hold an operation
+of the idle class back as long as other programs use the disk, and a sync of a producer waits for it if both write the
+same block of inodes.
+"""
 _IOPRIO_SET: Final = {"x86_64": 251, "aarch64": 30}
 """Number of the system call `ioprio_set` for each architecture."""
 _THIS_THREAD: Final = (1, 0)
@@ -69,29 +75,44 @@ CleanerEvent = Progress | Mapped | GroupCleaned | RoundDone | RoundFailed
 
 
 class _CleaningFile(PosixFile):
-    """A file that is written to the disk as it grows, and whose pages are dropped from the page cache after a read.
+    """A file that is read in small parts, and written to the disk as it grows.
 
-    If only the last sync wrote a large file to the disk, syncs of producers would wait for the whole file, because the
-    file system commits the changes of all files together.
+    The disk carries out a sync of a producer after the operations that are already waiting. The kernel would read
+    megabytes ahead. If only the last sync wrote a large file to the disk, syncs of producers would wait for the whole
+    file, because the file system commits the changes of all files together.
     """
 
     __slots__ = ()
 
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read, and drop the pages from the page cache."""
-        count = super().read_into(buffer, position)
-        with suppress(OSError):
-            os.posix_fadvise(self._use().number, position, count, os.POSIX_FADV_DONTNEED)
+        """Read, and leave the page cache as it was: only pages that were not in memory are dropped after the read."""
+        done = 0
+        while done < len(buffer):
+            part, start = buffer[done : done + PART_BYTES], position + done
+            count = self.read_into_cached(part, start) or self._read_from_disk(part, start)
+            if not count:
+                break
+            done += count
+        return done
+
+    def _read_from_disk(self, part: memoryview, position: int) -> int:
+        count = super().read_into(part, position)
+        # The first page may belong to two parts.
+        start = position - position % PAGE_BYTES
+        _advise(self._use().number, start, position + count - start, os.POSIX_FADV_DONTNEED)
         return count
 
     def write(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write, start the transfer of the written pages to the disk, and wait for the transfer of all earlier pages.
+        """Write in parts. The transfer of a part to the disk starts after the transfers of all earlier parts.
 
         The last sync reports errors in the transfers.
         """
-        super().write(buffers, position)
-        self._write_out(position, sum(map(len, buffers)), _START)
-        self._write_out(0, position, _WAIT_BEFORE)
+        for part in _parts(buffers):
+            super().write(part, position)
+            self._write_out(0, position, _WAIT_BEFORE)
+            nbytes = sum(map(len, part))
+            self._write_out(position, nbytes, _START)
+            position += nbytes
 
     def _write_out(self, position: int, nbytes: int, flags: int) -> None:
         # 0 bytes would stand for the whole file.
@@ -100,15 +121,43 @@ class _CleaningFile(PosixFile):
             _LIBRARY.sync_file_range(self._use().number, start, count, ctypes.c_uint(flags))
 
 
-class _CleaningStorage(PosixStorage):
+class CleaningStorage(PosixStorage):
     """Disk access for a round."""
 
     file_type = _CleaningFile
 
+    def _open(self, path: Path, flags: int) -> Descriptor:
+        descriptor = super()._open(path, flags)
+        # The kernel does not read ahead.
+        _advise(descriptor.number, 0, 0, os.POSIX_FADV_RANDOM)
+        return descriptor
+
+
+def _parts(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+    """Yield the buffers in groups of at most `PART_BYTES`; a larger buffer is divided."""
+    part, room = list[Buffer](), PART_BYTES
+    for each in buffers:
+        buffer, start = memoryview(each), 0
+        while start < len(buffer):
+            piece = buffer[start : start + room]
+            part.append(piece)
+            start, room = start + len(piece), room - len(piece)
+            if not room:
+                yield part
+                part, room = [], PART_BYTES
+    if part:
+        yield part
+
+
+def _advise(number: int, position: int, nbytes: int, advice: int) -> None:
+    """Tell the kernel how bytes of a file will be used, if the file system allows it."""
+    with suppress(OSError):
+        os.posix_fadvise(number, position, nbytes, advice)
+
 
 def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None:
     """Carry out one round and write its events."""
-    steps, answer = clean(order, _CleaningStorage()), GO
+    steps, answer = clean(order, CleaningStorage()), GO
     with ThreadPoolExecutor(1, "background", _run_when_idle) as background:
         try:
             while answer in (GO, HURRY):
@@ -148,23 +197,24 @@ def _step_back() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     with suppress(OSError):
         os.nice(NICENESS)
-    _set_disk_priority(_LAST_OF_BEST_EFFORT_CLASS)
+    _set_disk_priority()
     # The kernel kills this process first if memory runs short.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _run_when_idle() -> None:
-    """Give this thread the lowest priorities for processor and disk, if the system allows it."""
+    """Let this thread run only on idle processors, with a low disk priority, if the system allows it."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    _set_disk_priority(_IDLE_CLASS)
+    # Without an own priority, the disk operations of this thread would be in the idle class.
+    _set_disk_priority()
 
 
-def _set_disk_priority(priority: int) -> None:
+def _set_disk_priority() -> None:
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
-        _LIBRARY.syscall(number, *_THIS_THREAD, priority)
+        _LIBRARY.syscall(number, *_THIS_THREAD, _DISK_PRIORITY)
 
 
 if __name__ == "__main__":

@@ -347,29 +347,33 @@ class _GroupWriter:
         """Write the indexes, and sync all files.
 
         The file of aborted transactions is written even if it has no entries, since it replaces the file of the old
-        segment.
+        segment. The syncs come last: the first sync then commits the changes of all files to the file system's journal,
+        and syncs of producers wait for one commit instead of four.
         """
         self._flush()
         index, count = self._index, len(self._index)
         times = TIME_INDEX.encode_header() + index.encode_times(0, count)
         times += encode_final_time(index.max_time_us, self._next_offset)
-        self._write(".index", OFFSET_INDEX.encode_header() + index.encode_offsets(0, count))
-        self._write(".timeindex", times)
+        others = [
+            self._write(".index", OFFSET_INDEX.encode_header() + index.encode_offsets(0, count)),
+            self._write(".timeindex", times),
+        ]
         entries = ABORTED_LAYOUT.encode(
             (each.producer_id, each.first_offset, each.marker_offset, each.epoch) for each in self._aborted
         )
-        self._write(ABORTED_SUFFIX, ABORTED_LAYOUT.encode_header() + entries)
-        self._file.sync()
+        others.append(self._write(ABORTED_SUFFIX, ABORTED_LAYOUT.encode_header() + entries))
+        for file in (*others, self._file):
+            file.sync()
 
     def _flush(self) -> None:
         if self._buffers:
             self._file.write(self._buffers, self._flushed)
             self._buffers, self._flushed = [], self._size
 
-    def _write(self, suffix: str, data: bytes) -> None:
+    def _write(self, suffix: str, data: bytes) -> File:
         file = self._create(suffix)
         file.write([data], 0)
-        file.sync()
+        return file
 
     def _create(self, suffix: str) -> File:
         path = self._name.with_name(self._name.name + suffix + CLEANED_SUFFIX)

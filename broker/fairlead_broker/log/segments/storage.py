@@ -151,7 +151,7 @@ class Volume(Protocol):
         ...
 
 
-class _Descriptor:
+class Descriptor:
     """A descriptor of the operating system, which is closed when its last user releases it."""
 
     __slots__ = ("number",)
@@ -182,10 +182,10 @@ class PosixFile:
         "used",
     )
 
-    def __init__(self, storage: PosixStorage, path: Path, descriptor: _Descriptor, *, write: bool) -> None:
+    def __init__(self, storage: PosixStorage, path: Path, descriptor: Descriptor, *, write: bool) -> None:
         self._storage = storage
         self._path = path
-        self._descriptor: _Descriptor | None = descriptor
+        self._descriptor: Descriptor | None = descriptor
         self._identity = _identity(descriptor) if write else None
         # Numbers of the last write and of the last sync, both from the counter of the storage.
         self._written = self._synced = 0
@@ -207,7 +207,7 @@ class PosixFile:
         """Close the descriptor once no running operation uses it. The next operation on the file opens it again."""
         self._descriptor = None
 
-    def _use(self) -> _Descriptor:
+    def _use(self) -> Descriptor:
         self.used = True
         descriptor = self._descriptor
         if descriptor is None:
@@ -234,7 +234,7 @@ class PosixFile:
         finally:
             self._written = next(self._storage.counter)
 
-    def _write_in_parts(self, descriptor: _Descriptor, buffers: Sequence[Buffer], position: int) -> None:
+    def _write_in_parts(self, descriptor: Descriptor, buffers: Sequence[Buffer], position: int) -> None:
         while buffers:
             written = os.pwritev(descriptor.number, buffers[:BUFFERS_MAX], position)
             if written == 0:
@@ -304,7 +304,7 @@ class PosixFile:
         self._synced = max(self._synced, written)
 
 
-def _identity(descriptor: _Descriptor) -> tuple[int, int]:
+def _identity(descriptor: Descriptor) -> tuple[int, int]:
     status = os.fstat(descriptor.number)
     return status.st_dev, status.st_ino
 
@@ -328,7 +328,7 @@ class PosixVolume:
 
     _library: Final = ctypes.CDLL(None, use_errno=True)
 
-    def __init__(self, storage: PosixStorage, descriptor: _Descriptor) -> None:
+    def __init__(self, storage: PosixStorage, descriptor: Descriptor) -> None:
         self._storage = storage
         self._descriptor = descriptor
 
@@ -376,7 +376,7 @@ class PosixStorage:
         self._open_files: dict[int, weakref.ref[PosixFile]] = {}
         # A spare descriptor, which is released when no other descriptor is left, so that a folder can always be synced:
         # if a sync failed for lack of a descriptor, all writes to the directory would stop.
-        self._spare: _Descriptor | None = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        self._spare: Descriptor | None = Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._spare_lock = Lock()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
@@ -386,7 +386,7 @@ class PosixStorage:
         self._keep(file)
         return file
 
-    def open_again(self, file: PosixFile, path: Path, *, write: bool) -> _Descriptor:
+    def open_again(self, file: PosixFile, path: Path, *, write: bool) -> Descriptor:
         """Open the descriptor of a file that was closed while it was idle. Raises `OSError`."""
         descriptor = self._open(path, os.O_RDWR if write else os.O_RDONLY)
         self._keep(file)
@@ -398,13 +398,13 @@ class PosixStorage:
         if len(self._open_files) > self.files_max:
             self._close_idle(kept=file)
 
-    def _open(self, path: Path, flags: int) -> _Descriptor:
+    def _open(self, path: Path, flags: int) -> Descriptor:
         try:
-            return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+            return Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
         except OSError as error:
             if error.errno not in NO_DESCRIPTORS or not self._close_idle():
                 raise
-        return _Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        return Descriptor(os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def _close_idle(self, kept: PosixFile | None = None) -> bool:
         """Close descriptors down to seven eighths of the limit, idle files first.
@@ -469,12 +469,12 @@ class PosixStorage:
             with self._spare_lock:
                 self._spare = None
                 try:
-                    folder = _Descriptor(os.open(path, _FOLDER | os.O_CLOEXEC))
+                    folder = Descriptor(os.open(path, _FOLDER | os.O_CLOEXEC))
                     os.fsync(folder.number)
                     del folder
                 finally:
                     with suppress(OSError):
-                        self._spare = _Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                        self._spare = Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def allocate(self, path: Path, nbytes: int) -> None:
         """Create a file and allocate disk space for its bytes."""

@@ -18,8 +18,16 @@ import pytest
 from cleaning_kit import KeyedBatches, order_for, roll
 from fairlead_api.configuration import TopicConfig
 from fairlead_broker.log.cleaning import process
-from fairlead_broker.log.cleaning.process import GO, HURRY, CleanerEvent, RoundFailed
+from fairlead_broker.log.cleaning.process import (
+    GO,
+    HURRY,
+    PART_BYTES,
+    CleanerEvent,
+    CleaningStorage,
+    RoundFailed,
+)
 from fairlead_broker.log.cleaning.rounds import CleaningOrder, GroupCleaned, Mapped, RoundDone, clean
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.runtime.hosting.cleaning_child import ENVIRONMENT, PROGRAM
 from fairlead_broker.settings import Limits
 from log_kit import FIRST_TIME_US, LogBox, begin
@@ -125,6 +133,37 @@ def test_the_memory_of_the_child_is_limited(order: CleaningOrder) -> None:
     assert found.niceness == min(19, os.getpriority(os.PRIO_PROCESS, 0) + process.NICENESS)
     assert found.policy == os.SCHED_OTHER
     assert isinstance(found.events[-1], RoundDone)
+
+
+def test_a_round_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
+    """Pages that a round has read from the disk are dropped again, and pages that were in memory stay there."""
+    content, path = os.urandom(3 * PART_BYTES + 100), tmp_path / "file"
+    file = CleaningStorage().open(path, create=True)
+    file.write([content[:10], content[10:-7], content[-7:]], 0)
+    file.sync()
+    drop_pages(path)
+    if cached_bytes(path):
+        pytest.skip("the file system of the temporary folder does not drop pages")
+    drop_pages(path)
+    read, cached = bytearray(len(content)), []
+    for _ in range(2):
+        count = file.read_into(memoryview(read), 0)
+        cached.append(cached_bytes(path))
+        assert read[:count] == content
+        path.read_bytes()
+
+    assert cached == [0, len(content)]
+
+
+def drop_pages(path: Path) -> None:
+    """Drop the pages of a file from the page cache."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def cached_bytes(path: Path) -> int:
+    """Return the number of bytes in memory before the first byte of a file that is not in memory."""
+    return PosixStorage().open(path).read_into_cached(memoryview(bytearray(path.stat().st_size)), 0)
 
 
 @pytest.mark.scenario
