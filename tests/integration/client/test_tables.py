@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import io
 import re
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,10 @@ from fairlead.errors import ClosedError, TopicNotFoundError
 COMPACTED = {"cleanup.policy": "compact"}
 PAGE = Path(__file__).parents[3] / "docs/how-to/compaction.md"
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```text\n(?P<output>.*?)```", re.DOTALL)
+STORE = re.compile(
+    r"```python\n(?P<code>import sys\n.*?)```.*?printf '(?P<commands>.*?)'.*?```text\n(?P<output>.*?)```",
+    re.DOTALL,
+)
 
 
 async def test_the_program_of_the_page_prints_what_the_page_says(bootstrap: str, admin: Admin) -> None:
@@ -34,6 +41,66 @@ async def test_the_program_of_the_page_prints_what_the_page_says(bootstrap: str,
         await asyncio.to_thread(exec, compile(code, str(PAGE), "exec"), {})
 
     assert printed.getvalue() == example["output"]
+
+
+async def test_a_store_whose_program_is_killed_continues_from_offset_0(
+    bootstrap: str, admin: Admin, tmp_path: Path
+) -> None:
+    """The page's key-value store has every answered write again in a new process, after a kill in the middle of writes.
+
+    The only state that the processes share is the topic.
+    """
+    await admin.create_topic("accounts", config=COMPACTED)
+    page = STORE.search(PAGE.read_text(encoding="utf-8"))
+    assert page is not None
+    program = tmp_path / "store.py"
+    program.write_text(page["code"], encoding="utf-8")
+    answered = {b"k%d" % number: b"%d" % number for number in range(20)}
+    async with _store(program, bootstrap) as store:
+        commands = page["commands"].encode().decode("unicode_escape").encode()
+        printed = b"0 keys\n" + (await store.communicate(commands))[0]
+    async with _store(program, bootstrap) as killed:
+        assert (
+            await _asked(killed, *(b"set " + b" ".join(each) for each in answered.items())) == [b"done"] * 20
+        )
+        assert killed.stdin is not None
+        killed.stdin.write(b"".join(b"set %b 100\n" % key for key in answered))
+        killed.kill()
+    async with _store(program, bootstrap, keys=20) as store:
+        found = dict(zip(answered, await _asked(store, *(b"get " + key for key in answered)), strict=True))
+        assert await _asked(store, b"delete k0", b"get k0", b"set k0 3", b"get k0") == [
+            b"done",
+            b"none",
+            b"done",
+            b"3",
+        ]
+
+    assert printed.decode() == page["output"]
+    assert [key for key, value in found.items() if value not in {answered[key], b"100"}] == []
+
+
+@contextlib.asynccontextmanager
+async def _store(program: Path, bootstrap: str, keys: int = 0) -> AsyncIterator[Process]:
+    """Run the key-value store, which begins with this number of keys, and kill it at the end of the block."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(program), bootstrap, stdin=PIPE, stdout=PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline() == b"%d keys\n" % keys
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _asked(store: Process, *commands: bytes) -> list[bytes]:
+    """Send commands to the key-value store, and return its answers."""
+    assert store.stdin is not None
+    assert store.stdout is not None
+    store.stdin.write(b"".join(command + b"\n" for command in commands))
+    return [(await store.stdout.readline()).strip() for _ in commands]
 
 
 async def test_a_table_is_rebuilt_from_the_start_of_its_topic(bootstrap: str, admin: Admin) -> None:

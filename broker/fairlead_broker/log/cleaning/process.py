@@ -150,7 +150,7 @@ def _parts(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:
 
 
 def _advise(number: int, position: int, nbytes: int, advice: int) -> None:
-    """Tell the kernel how bytes of a file will be used, if the file system allows it."""
+    """Announce to the kernel how bytes of a file will be used, if the file system allows it."""
     with suppress(OSError):
         os.posix_fadvise(number, position, nbytes, advice)
 
