@@ -8,7 +8,9 @@ and renames no files.
 A round runs in a thread that the kernel schedules only on an idle processor. Therefore a broker or client that becomes
 runnable never waits for the end of a round's time slice. On a machine without an idle processor, the thread makes no
 progress. The broker then answers `hurry`, and the next step of the round runs in the main thread, which has a low
-priority but a share of the processor.
+priority but a share of the processor. Another thread with a share of the processor makes all changes of the disk: a
+thread that is interrupted in the middle of a change holds locks of the file system, and syncs of producers would wait
+until a processor is idle.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeVar
 
 import msgspec
 
@@ -36,6 +38,8 @@ from fairlead_broker.log.cleaning.rounds import (
     clean,
 )
 from fairlead_broker.log.segments.storage import Buffer, Descriptor, PosixFile, PosixStorage
+
+T = TypeVar("T")
 
 GO: Final = b"go"
 HURRY: Final = b"hurry"
@@ -107,6 +111,18 @@ class _CleaningFile(PosixFile):
 
         The last sync reports errors in the transfers.
         """
+        self._change(self._write_parts, buffers, position)
+
+    def sync(self) -> None:
+        """Return once bytes and size are on the disk."""
+        self._change(super().sync)
+
+    def _change(self, change: Callable[..., None], *arguments: object) -> None:
+        storage = self._storage
+        assert isinstance(storage, CleaningStorage), "the files of a round belong to its storage"
+        storage.change(change, *arguments)
+
+    def _write_parts(self, buffers: Sequence[Buffer], position: int) -> None:
         for part in _parts(buffers):
             super().write(part, position)
             self._write_out(0, position, _WAIT_BEFORE)
@@ -125,6 +141,27 @@ class CleaningStorage(PosixStorage):
     """Disk access for a round."""
 
     file_type = _CleaningFile
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, changes: Executor) -> None:
+        """`changes`: executor whose thread makes all changes of the disk."""
+        super().__init__()
+        self._changes = changes
+
+    def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
+        """Open a file. `create` opens the file for writing, and creates it if it is missing."""
+        if create:
+            return self.change(super().open, path, create=True)
+        return super().open(path, write=write)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file if it exists."""
+        self.change(super().unlink, path)
+
+    def change(self, change: Callable[..., T], *arguments: object, **named: object) -> T:
+        """Make a change of the disk, and return its result."""
+        return self._changes.submit(change, *arguments, **named).result()
 
     def _open(self, path: Path, flags: int) -> Descriptor:
         descriptor = super()._open(path, flags)
@@ -157,8 +194,14 @@ def _advise(number: int, position: int, nbytes: int, advice: int) -> None:
 
 def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None:
     """Carry out one round and write its events."""
-    steps, answer = clean(order, CleaningStorage()), GO
-    with ThreadPoolExecutor(1, "background", _run_when_idle) as background:
+    answer = GO
+    with (
+        ThreadPoolExecutor(1, "changes") as changes,
+        ThreadPoolExecutor(1, "idle", _run_when_idle) as background,
+    ):
+        # The first call starts the thread, which has the priority of the calling thread.
+        changes.submit(int).result()
+        steps = clean(order, CleaningStorage(changes))
         try:
             while answer in (GO, HURRY):
                 event = background.submit(next, steps).result() if answer == GO else next(steps)

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from fairlead_broker.log.cleaning.process import (
     RoundFailed,
 )
 from fairlead_broker.log.cleaning.rounds import CleaningOrder, GroupCleaned, Mapped, RoundDone, clean
-from fairlead_broker.log.segments.storage import PosixStorage
+from fairlead_broker.log.segments.storage import PosixFile, PosixStorage
 from fairlead_broker.runtime.hosting.cleaning_child import ENVIRONMENT, PROGRAM
 from fairlead_broker.settings import Limits
 from log_kit import FIRST_TIME_US, LogBox, begin
@@ -104,7 +105,10 @@ def events_of(content: bytes) -> list[CleanerEvent]:
 def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
     order: CleaningOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After `go` a step runs only on an idle processor, after `hurry` normally; any other answer ends the program."""
+    """After `go` a step runs only on an idle processor, after `hurry` normally; any other answer ends the program.
+
+    All syncs run normally.
+    """
     policies: list[int] = []
 
     def noted(*arguments: Any) -> Iterator[Any]:
@@ -113,6 +117,13 @@ def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
             policies.append(os.sched_getscheduler(0))
             yield event
 
+    def synced(self: PosixFile) -> None:
+        """Sync the file, and note under which policy."""
+        syncs.append(os.sched_getscheduler(0))
+        sync(self)
+
+    syncs, sync = list[int](), PosixFile.sync
+    monkeypatch.setattr(PosixFile, "sync", synced)
     monkeypatch.setattr(process, "clean", noted)
     done, ended = io.BytesIO(), io.BytesIO()
     process.carry_out(order, io.BytesIO(b"\n".join((GO, HURRY, HURRY, GO))), done)
@@ -122,6 +133,7 @@ def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
     assert kinds[-1] is RoundDone
     assert {Mapped, GroupCleaned} < set(kinds)
     assert policies[:4] == [os.SCHED_IDLE, os.SCHED_IDLE, os.SCHED_OTHER, os.SCHED_OTHER]
+    assert set(syncs) == {os.SCHED_OTHER}
     assert [type(event) for event in events_of(ended.getvalue())] == kinds[:1]
 
 
@@ -138,7 +150,8 @@ def test_the_memory_of_the_child_is_limited(order: CleaningOrder) -> None:
 def test_a_round_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
     """Pages that a round has read from the disk are dropped again, and pages that were in memory stay there."""
     content, path = os.urandom(3 * PART_BYTES + 100), tmp_path / "file"
-    file = CleaningStorage().open(path, create=True)
+    changes = ThreadPoolExecutor(1)
+    file = CleaningStorage(changes).open(path, create=True)
     file.write([content[:10], content[10:-7], content[-7:]], 0)
     file.sync()
     drop_pages(path)
@@ -151,6 +164,7 @@ def test_a_round_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
         cached.append(cached_bytes(path))
         assert read[:count] == content
         path.read_bytes()
+    changes.shutdown()
 
     assert cached == [0, len(content)]
 
