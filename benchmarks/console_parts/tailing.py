@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from console_parts.consoles import CHROMIUM, Console, running_console
@@ -30,7 +31,7 @@ FLOODED, OTHER = "flooded", "other"
 PARTITIONS = 6
 RECORDS_A_SECOND = 500_000
 BATCH_RECORDS = 5000
-OTHER_RECORDS_A_SECOND = 400
+OTHER_RECORDS_A_SECOND = 200
 TAIL_RECORDS_A_SECOND = 50
 FLOODED_CONFIG = {
     "durability": "replicated",
@@ -42,7 +43,7 @@ much longer than the effect of a tail."""
 RETENTION_CHECK_MS = 1000
 START_SECONDS = 10
 """Time in which the flood reaches its rate."""
-SWITCH_SECONDS = 3
+SWITCH_SECONDS = 4
 """Time before each window in which the tail is opened or closed."""
 TIMES_MAX = 1.10
 DELAY_MS_MAX = 200
@@ -65,13 +66,17 @@ DELAYS = """
 """Function in the page that measures how late its timers are, as inputs would be."""
 
 
+Window: TypeAlias = tuple[float, float]
+"""Begin and end of a window, as times of `time.perf_counter`."""
+
+
 @dataclass(slots=True)
 class Windows:
-    """Windows of time as pairs of begin and end, and what was measured in the browser."""
+    """Windows of the measurement, and what was measured in the browser."""
 
-    without: list[tuple[float, float]] = field(default_factory=list)
-    opened: list[tuple[float, float]] = field(default_factory=list)
-    """Windows with an open tail."""
+    without: list[Window] = field(default_factory=list)
+    opened: list[Window] = field(default_factory=list)
+    """Windows with an open tail, one for each window without."""
     delays_ms: list[float] = field(default_factory=list)
     """Delays of timers in the page of the tail."""
     pauses_ms: list[float] = field(default_factory=list)
@@ -96,7 +101,7 @@ def tail(options: argparse.Namespace, folder: Path) -> dict[str, object]:
 def _results(windows: Windows, series: dict[str, list[float]]) -> dict[str, object]:
     at, milliseconds = np.asarray(series["at"]), np.asarray(series["seconds"]) * 1000
 
-    def percentile(window: tuple[float, float], share: float) -> float:
+    def percentile(window: Window, share: float) -> float:
         inside = (at >= window[0]) & (at < window[1])
         return float(np.percentile(milliseconds[inside], share))
 
@@ -157,13 +162,17 @@ async def _measured(
         try:
             await asyncio.sleep(START_SECONDS)
             begun, before = time.perf_counter(), await _written(admin)
-            for number in range(2 * options.rounds):
-                ends = begun + (number + 1) * distance
-                # The order is: without, with, with, without, and so on.
-                if number % 4 in {0, 3}:
-                    await _closed(page, ends, options.tail_seconds, windows)
+            for number in range(options.rounds):
+                ends = begun + (2 * number + 1) * distance
+                if number % 2:
+                    opened = await _opened(page, console, ends, options.tail_seconds, windows)
+                    without = await _closed(page, ends + distance, options.tail_seconds)
                 else:
-                    await _opened(page, console, ends, options.tail_seconds, windows)
+                    without = await _closed(page, ends, options.tail_seconds)
+                    opened = await _opened(page, console, ends + distance, options.tail_seconds, windows)
+                if opened is not None:
+                    windows.without.append(without)
+                    windows.opened.append(opened)
             windows.records_a_second = (await _written(admin) - before) / (time.perf_counter() - begun)
             output, _ = await other.communicate()
         finally:
@@ -175,24 +184,30 @@ async def _measured(
     return windows, json.loads(output)
 
 
-async def _closed(page: Page, ends: float, seconds: float, windows: Windows) -> None:
-    """Wait for the end of a window without a tail."""
+async def _closed(page: Page, ends: float, seconds: float) -> Window:
+    """Wait for the end of a window without a tail, and return the window."""
     await page.goto("about:blank")
     await asyncio.sleep(max(0.0, ends - time.perf_counter()))
-    windows.without.append((ends - seconds, ends))
+    return ends - seconds, ends
 
 
-async def _opened(page: Page, console: Console, ends: float, seconds: float, windows: Windows) -> None:
-    """Open the tail, measure the page until the end of the window, and pause the tail."""
+async def _opened(
+    page: Page, console: Console, ends: float, seconds: float, windows: Windows
+) -> Window | None:
+    """Open the tail, measure the page until the end of the window, and pause the tail.
+
+    Returns the window; None if the tail was opened too late.
+    """
     await page.goto(f"http://{console.host}/topics/{FLOODED}/tail?rate={TAIL_RECORDS_A_SECOND}")
     await page.locator("#rows tr").first.wait_for()
     begun = time.perf_counter()
     if begun > ends - seconds / 2:
-        message = f"the tail was opened {begun - ends + seconds:.1f} s after the begin of its window"
-        raise RuntimeError(message)
+        # A machine that does other work may need longer than the whole window.
+        await asyncio.sleep(max(0.0, ends - begun))
+        return None
     windows.delays_ms += await page.evaluate(DELAYS, (ends - begun) * 1000)
-    windows.opened.append((max(begun, ends - seconds), ends))
     windows.pauses_ms.append(await _pause(page))
+    return max(begun, ends - seconds), ends
 
 
 async def _written(admin: Admin) -> int:
