@@ -35,6 +35,7 @@ PARTS: dict[str, Part] = {
     "rebuild": cleaning.rebuild,
     "cleaning-latency": cleaning.producers_while_cleaning,
     "http": footprint.http,
+    "heartbeats": footprint.heartbeats,
     "start": footprint.start,
     "secured": secured.secured,
     "transactions": transaction_cases.transactions,

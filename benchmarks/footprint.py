@@ -1,4 +1,4 @@
-"""Parts of `make bench` that need no tools of the peers: JSON over HTTP, start time, and memory."""
+"""Parts of `make bench` that need no tools of the peers: JSON over HTTP, heartbeats, start time, and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pairing import Pairs, table
+from pairing import Outcome, Pairs, table
 from peers.brokers import (
     HERE,
     FairleadPeer,
@@ -34,6 +34,7 @@ START_SECONDS_TARGET = 0.9
 COMMAND_SECONDS_TARGET = 0.35
 BATCHES = (1, 100)
 DURABILITIES = ("replicated", "synced")
+HEARTBEAT_US_MAX = 80
 HTTP_TARGETS = {
     ("replicated", 1): {"broker_cpu_us_per_record": 150, "requests_per_second": 7000},
     ("replicated", 100): {"broker_cpu_us_per_record": 3},
@@ -112,15 +113,57 @@ class HttpCase:
 
     def _post(self, pid: int, url: str, topic: str) -> tuple[dict[str, float], float]:
         """Return the client's figures, and the processor time of the server in microseconds per record."""
-        before = cpu_seconds(pid)
-        command = [sys.executable, str(HERE / "workloads/http_workload.py"), "--url", url, "--topic", topic]
-        command += ["--requests", str(self.requests), "--batch", str(self.batch)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            msg = f"http ended with {done.returncode}: {done.stderr[-3000:]}"
-            raise PeerFailedError(msg)
-        measured: dict[str, float] = json.loads(done.stdout)
-        return measured, (cpu_seconds(pid) - before) / measured["records"] * 1e6
+        return _sent(pid, url, topic, "--requests", str(self.requests), "--batch", str(self.batch))
+
+
+def _sent(pid: int, url: str, topic: str, *options: str) -> tuple[dict[str, float], float]:
+    """Return the client's figures, and the processor time of the server in microseconds per record."""
+    before = cpu_seconds(pid)
+    command = [
+        sys.executable,
+        str(HERE / "workloads/http_workload.py"),
+        "--url",
+        url,
+        "--topic",
+        topic,
+        *options,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        msg = f"http ended with {done.returncode}: {done.stderr[-3000:]}"
+        raise PeerFailedError(msg)
+    measured: dict[str, float] = json.loads(done.stdout)
+    return measured, (cpu_seconds(pid) - before) / measured["records"] * 1e6
+
+
+def heartbeats(options: argparse.Namespace, folder: Path) -> dict[str, object]:
+    """Measure a broker's processor time for a group's heartbeat that changes nothing, 16 at a time.
+
+    In each round, an application without any work gets as many requests. The difference is the time of the broker's own
+    code.
+    """
+    asked = ("--heartbeats", "--requests", str(options.records // 500))
+    fairlead = FairleadPeer.start(folder)
+    try:
+        asyncio.run(_create(fairlead.url, "heartbeats", "replicated"))
+        with _empty_application() as (empty, empty_url):
+            runs = []
+            for _ in range(options.pairs):
+                measured, used = _sent(fairlead.process.pid, fairlead.url, "heartbeats", *asked)
+                _, least = _sent(empty.pid, empty_url, "", *asked)
+                runs.append((used, least, used - least, measured["requests_per_second"]))
+    finally:
+        fairlead.stop()
+    used, least, own, rates = (median(figures) for figures in zip(*runs, strict=True))
+    differences = [run[2] for run in runs]
+    outcome = Outcome(
+        "a heartbeat that changes nothing, 16 at a time: the broker's processor time beyond an empty application's",
+        f"{own:.0f} ({min(differences):.0f} to {max(differences):.0f}) µs, in all {used:.0f} µs against {least:.0f} µs;"
+        f" {rates:,.0f} a second",
+        f"at most {HEARTBEAT_US_MAX} µs",
+        own <= HEARTBEAT_US_MAX,
+    )
+    return {"runs": runs, "outcomes": [outcome.document()]}
 
 
 async def _create(url: str, topic: str, durability: str) -> None:

@@ -244,7 +244,11 @@ SECTIONS = (
     ),
     Section("scale-brokers", (grown("brokers"), outcomes("scale.json", ("brokers",), "make bench-scale"))),
     Section(
-        "groups", (outcomes("groups.json", ("join", "member", "coordinator", "scale"), "make bench-groups"),)
+        "groups",
+        (
+            outcomes("groups.json", ("join", "member", "coordinator", "scale"), "make bench-groups"),
+            outcomes("bench.json", ("heartbeats",), "make bench"),
+        ),
     ),
     Section(
         "console",

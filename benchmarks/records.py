@@ -31,6 +31,8 @@ from throughput import KILOBYTE, VALUE_BYTES, Bench
 SIDES = {
     "sdk-send": "`await send()`",
     "sdk-blocking-send": "blocking `send()`",
+    "sdk-blocking-send-batch": "blocking `send_batch()`, 1,000 records a call",
+    "sdk-hand-over": "records handed to another thread and not sent",
     "aiokafka-send": "aiokafka, `await send()`",
     "confluent-produce": "confluent-kafka, `produce()`",
     "nats-publish": "nats-py, `await publish_async()`",
@@ -40,8 +42,13 @@ TARGETS = (
     ("sdk-send", "confluent-produce", 1.0),
     ("sdk-send", "nats-publish", None),
     ("sdk-blocking-send", "confluent-produce", None),
+    ("sdk-hand-over", "confluent-produce", None),
+    ("sdk-blocking-send-batch", "confluent-produce", 1.0),
 )
-"""Pairs of sides to compare, each with a target; NATS and the blocking producer are reported without a target."""
+"""Pairs of sides to compare, each with a target; NATS and the blocking `send()` are reported without a target.
+
+The rate of records that are only handed to another thread limits a blocking `send()`.
+"""
 
 
 class Records:

@@ -175,7 +175,7 @@ class SparkBench:
     def writes_of_files(self, rounds: int) -> list[Pairs]:
         """Measure writing the same number of values from Parquet files, which both sides can read at the same cost."""
         rates = self._write_rates("write-files", rounds, self._files())
-        return [Pairs("batch write of Parquet files, against Kafka's sink", "records/s", *rates)]
+        return [Pairs("batch write of Parquet files, against Kafka's sink", "records/s", *rates, 2.0)]
 
     def _write_rates(self, part: str, rounds: int, rows: Source) -> tuple[tuple[float, ...], ...]:
         rates: dict[str, list[float]] = {"fairlead": [], "kafka": []}

@@ -10,10 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import nats
+import pyarrow as pa
 import uvloop
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer as KafkaConsumer
@@ -109,6 +112,52 @@ async def sdk_blocking_send(options: argparse.Namespace) -> dict[str, float]:
             return sending.document()
 
     return await _check_fairlead(options, await asyncio.to_thread(send))
+
+
+async def sdk_blocking_send_batch(options: argparse.Namespace) -> dict[str, float]:
+    """Send with `producer.send_batch(...)` of the SDK's blocking producer, a table of a thousand values each."""
+    topic = options.topic
+
+    def send() -> dict[str, float]:
+        with BlockingProducer(options.url, acks="all", linger_ms=LINGER_MS) as producer:
+            sending = Sending(options)
+            for made in sending.rounds:
+                producer.send_batch(topic, pa.table({"value": pa.array(made, pa.binary())}))
+            producer.flush()
+            return sending.document()
+
+    return await _check_fairlead(options, await asyncio.to_thread(send))
+
+
+async def hand_over(options: argparse.Namespace) -> dict[str, float]:
+    """Hand each value and an object for its outcome to another thread, which only takes them; nothing is sent.
+
+    The rate is the most that a blocking `send` can reach if another thread sends the records.
+    """
+    queued: deque[tuple[object, bytes]] = deque()
+    taken, has_records = threading.Semaphore(0), threading.Event()
+
+    def take(count: int) -> None:
+        while count:
+            has_records.wait()
+            has_records.clear()
+            while queued:
+                queued.popleft()
+                count -= 1
+        taken.release()
+
+    sending = Sending(options)
+    taker = threading.Thread(target=take, args=(options.records,))
+    taker.start()
+    for made in sending.rounds:
+        for value in made:
+            queued.append((object(), value))
+            if not has_records.is_set():
+                has_records.set()
+    taken.acquire()
+    measured = sending.document()
+    taker.join()
+    return measured
 
 
 async def aiokafka_send(options: argparse.Namespace) -> dict[str, float]:
@@ -211,6 +260,8 @@ async def nats_fetch(options: argparse.Namespace) -> dict[str, float]:
 SIDES: dict[str, Callable[[argparse.Namespace], Awaitable[dict[str, float]]]] = {
     "sdk-send": sdk_send,
     "sdk-blocking-send": sdk_blocking_send,
+    "sdk-blocking-send-batch": sdk_blocking_send_batch,
+    "sdk-hand-over": hand_over,
     "aiokafka-send": aiokafka_send,
     "confluent-produce": confluent_produce,
     "nats-publish": nats_publish,
