@@ -16,6 +16,7 @@ import logging
 import sys
 import tempfile
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ from screen_clients import screen_clients
 from chaos_cluster import ChaosCluster, call, chaos_cluster, http_client
 
 PARTITIONS: Final = 4
+BROKERS_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.5
 ENVIRONMENT: Final = {"FAIRLEAD_CONFIG_VALUES": json.dumps({"auto.create.topics.enable": True})}
 
 
@@ -80,11 +83,19 @@ async def run_all(wanted: list[Client], count: int) -> list[dict[str, Any]]:
 
 
 async def create_topic(cluster: ChaosCluster, name: str) -> None:
-    """Create a topic with three replicas of each partition, and wait for its leaders."""
+    """Create a topic with three replicas of each partition, and wait for its leaders.
+
+    On a loaded machine, a broker may lose its lease for a moment, and the creation is refused until it is back.
+    """
     body = {"name": name, "partitions": PARTITIONS, "replication_factor": 3}
+    deadline = time.monotonic() + BROKERS_SECONDS_MAX
     async with http_client() as client:
-        answer = await call(client, "POST", f"{cluster.urls[0]}/v1/topics", body)
-    assert answer.status == 201, answer.json
+        while True:
+            answer = await call(client, "POST", f"{cluster.urls[0]}/v1/topics", body)
+            if answer.status == HTTPStatus.CREATED or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(POLL_SECONDS)  # noqa: TID251 - the interval of the attempts
+    assert answer.status == HTTPStatus.CREATED, answer.json
     await cluster.wait_for_partitions(name, lambda each: each.leader is not None)
 
 
