@@ -232,7 +232,7 @@ def kafka_wire_fuzz(share: float) -> Outcome:
 
 
 def kafka_suites(share: float) -> Outcome:
-    """Run the integration tests of kafka-python against a broker; only tests with a reason may fail."""
+    """Run the integration tests of kafka-python and franz-go against a broker; only tests with a reason may fail."""
     del share
     code, report = run_program("tests/kafka_clients/client_suites.py")
     return code == 0, report

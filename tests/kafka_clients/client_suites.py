@@ -1,10 +1,11 @@
-"""Runs the integration tests of kafka-python, from its source distribution, against a broker, and prints a JSON report.
+"""Runs the integration tests of kafka-python and franz-go against a broker, and prints a JSON report.
 
-    python tests/kafka_clients/client_suites.py [--only EXPRESSION]
+    python tests/kafka_clients/client_suites.py [--suite NAME] [--only EXPRESSION]
 
-`suite_failures.json` contains a reason for each test that may fail. The exit code is 1 if another test failed, or if a
-test in the file passed, so that the file can only become shorter. `make prove PROVE=kafka-suites` records the report.
-aiokafka's source distribution contains no tests.
+The tests are in the source distribution of kafka-python and in the module of franz-go. aiokafka's source distribution
+contains no tests. `suite_failures.json` contains a reason for each test that may fail. The exit code is 1 if another
+test failed, or if a test in the file passed, so that the file can only become shorter. `make prove PROVE=kafka-suites`
+records the report.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 TESTS: Final = Path(__file__).parents[1]
@@ -28,6 +30,8 @@ for part in ("plugins", "plugins/programs", "faults", "etcd"):
 
 from client_programs import cache
 from client_steps import ClientMissing
+from go_suite import RECORDS, franz_go_results, franz_go_version
+from suite_results import Outcome, Result, is_good, report
 
 from broker_process import BrokerProcess
 from fairlead import Admin
@@ -71,10 +75,10 @@ async def configure(url: str) -> None:
 def run(folder: Path, address: str, only: str) -> list[ET.Element]:
     """Run the tests in the source distribution against a broker, and return the result of each."""
     with tempfile.TemporaryDirectory() as results:
-        report = Path(results) / "results.xml"
+        written = Path(results) / "results.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "suite_brokers", "-p", "no:randomly"]
         command += [f"--timeout={TEST_SECONDS_MAX}", "--timeout-method=signal"]
-        command += ["-p", "no:cacheprovider", "-k", only, f"--junit-xml={report}", "test/integration"]
+        command += ["-p", "no:cacheprovider", "-k", only, f"--junit-xml={written}", "test/integration"]
         variables = {
             **{name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")},
             "PYTHONPATH": f"{folder}:{FOLDER / 'python'}",
@@ -85,51 +89,52 @@ def run(folder: Path, address: str, only: str) -> list[ET.Element]:
         subprocess.run(
             command, cwd=folder, env=variables, stdout=sys.stderr, timeout=RUN_SECONDS_MAX, check=False
         )
-        return list(ET.parse(report).iter("testcase"))
+        return list(ET.parse(written).iter("testcase"))
 
 
-def judged(cases: list[ET.Element], allowed: dict[str, str], folder: Path) -> dict[str, Any]:
-    """Return the report on the results, without paths of this machine.
-
-    `allowed`: reason for each test that may fail. `folder`: folder of the tests.
-    """
-    passed, skipped, failed = [], {}, {}
-    for case in cases:
+def kafka_python_results(address: str, only: str) -> list[Result]:
+    """Run the tests of kafka-python and return their results, without paths of this machine."""
+    folder, results = source(), []
+    for case in run(folder, address, only):
         name = f"{(case.get('classname') or '').removeprefix('test.integration.')}::{case.get('name')}"
         if (found := case.find("skipped")) is not None:
-            skipped[name] = (found.get("message") or "").strip()
+            results.append(Result(name, Outcome.SKIPPED, (found.get("message") or "").strip()))
         elif (found := case.find("failure")) is not None or (found := case.find("error")) is not None:
-            failed[name] = (found.get("message") or "").replace(f"{folder}/", "").splitlines()[0][:300]
+            message = (found.get("message") or "").replace(f"{folder}/", "").splitlines()[0][:300]
+            results.append(Result(name, Outcome.FAILED, message))
         else:
-            passed.append(name)
-    return {
-        "suite": DISTRIBUTION,
-        "version": version(DISTRIBUTION),
-        "passed": len(passed),
-        "skipped": skipped,
-        "failed": {name: {"message": text, "reason": allowed.get(name)} for name, text in failed.items()},
-        "passed_unexpectedly": sorted(allowed.keys() & set(passed)),
-    }
+            results.append(Result(name, Outcome.PASSED))
+    return results
+
+
+SUITES: Final[dict[str, tuple[Callable[[], str], Callable[[str, str], list[Result]]]]] = {
+    DISTRIBUTION: (lambda: version(DISTRIBUTION), kafka_python_results),
+    "franz-go": (franz_go_version, franz_go_results),
+}
+"""Functions that return the version of each suite, and the results of its tests."""
 
 
 def main(arguments: list[str]) -> int:
     """Run the tests, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", default="", help="expression of pytest that selects tests")
+    parser.add_argument("--suite", choices=SUITES, action="append", help="suite that is run; by default, all")
+    parser.add_argument("--only", default="", help="expression of pytest or Go that selects tests")
     options = parser.parse_args(arguments)
-    folder = source()
     allowed = json.loads(FAILURES.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as data:
-        broker = BrokerProcess(Path(data) / "broker", arguments=("--kafka-listen", "127.0.0.1:0"))
-        broker.start()
-        try:
-            asyncio.run(configure(broker.url))
-            report = judged(run(folder, broker.kafka, options.only), allowed, folder)
-        finally:
-            broker.kill()
-    print(json.dumps(report, indent=2))
-    unexplained = [name for name, each in report["failed"].items() if each["reason"] is None]
-    return int(bool(unexplained or report["passed_unexpectedly"] or not report["passed"]))
+    reports = []
+    for name in options.suite or SUITES:
+        its_version, results = SUITES[name]
+        with tempfile.TemporaryDirectory() as data:
+            broker = BrokerProcess(Path(data) / "broker", arguments=("--kafka-listen", "127.0.0.1:0"))
+            broker.start()
+            try:
+                asyncio.run(configure(broker.url))
+                found = results(broker.kafka, options.only)
+            finally:
+                broker.kill()
+        reports.append(report(name, its_version(), found, allowed[name]))
+    print(json.dumps({"records_in_a_chain": RECORDS, "suites": reports}, indent=2))
+    return int(not all(map(is_good, reports)))
 
 
 if __name__ == "__main__":
