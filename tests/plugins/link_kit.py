@@ -33,9 +33,9 @@ async def link(source: Cluster, target: Cluster, name: str = "east", *topics: st
         await admin.create_link(request)
 
 
-def values(cluster: Cluster, topic_id: TopicId, broker: int = 1) -> list[bytes | None]:
+def values(cluster: Cluster, topic_id: TopicId, broker: int = 1, partition: int = 0) -> list[bytes | None]:
     """Return the values in a broker's log."""
-    data = memoryview(content(cluster.log(broker, topic_id)))
+    data = memoryview(content(cluster.log(broker, topic_id, partition)))
     return [
         record.value
         for at, header in iterate_headers(data)

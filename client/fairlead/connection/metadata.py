@@ -130,9 +130,13 @@ class MetadataCache:
         """
         return self._transport.settings.follow_moves and self._moved.announce(topic, addresses)
 
-    def go_back(self, topic: str) -> bool:
-        """Look a topic up in the client's own cluster from the next refresh on; return whether it was followed."""
-        return self._moved.go_back(topic)
+    def go_back(self, topic: str, broker: str | None) -> bool:
+        """Handle the answer of a broker whose copy of a topic is a mirror; return whether its refused records may wait.
+
+        If the broker belongs to the cluster to which the topic was followed, the next refresh looks the topic up in the
+        client's own cluster.
+        """
+        return self._moved.go_back(topic, broker)
 
     @property
     def home(self) -> tuple[str, ...] | None:

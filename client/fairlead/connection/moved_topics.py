@@ -36,6 +36,7 @@ class MovedTopics:
         self._at: dict[str, Addresses] = {}
         self._announced: dict[str, Addresses] = {}
         """Clusters to which topics are being handed over, and which may not accept the records yet."""
+        self._ever_followed: set[str] = set()
         self.found = Elsewhere()
 
     @property
@@ -64,9 +65,17 @@ class MovedTopics:
             self._announced[topic] = usable
         return True
 
-    def go_back(self, topic: str) -> bool:
-        """Look a topic up in the client's own cluster again; return whether the topic was followed."""
-        return self._at.pop(topic, None) is not None
+    def go_back(self, topic: str, broker: str | None) -> bool:
+        """Handle the answer of a broker whose copy of a topic is a mirror; return whether its refused records may wait.
+
+        If the broker belongs to the cluster that is followed, the topic is looked up in the client's own cluster again.
+        Further answers to requests that are in flight change nothing: each comes from a cluster that the client has
+        already left. The records of a topic that was never followed do not wait.
+        """
+        followed = self._at.get(topic, ())
+        if broker in (*followed, *self.found.addresses.get(topic, {}).values()):
+            self._at.pop(topic, None)
+        return topic in self._ever_followed or topic in self._announced
 
     def home_of(self, topics: Iterable[str]) -> Addresses | None:
         """Return the addresses of the other cluster to which all of these topics have moved; None without topics."""
@@ -104,15 +113,25 @@ class MovedTopics:
                 self.announce(name, topic.handed_over.bootstrap)
 
     async def _follow(self, own: Mapping[str, TopicMetadata]) -> None:
-        """Follow the announced topics that their new clusters accept; an announcement is checked once."""
+        """Follow the announced topics that their new clusters accept.
+
+        An announcement is checked again only while neither cluster accepts the records: the former cluster may already
+        be a mirror of the new cluster, and then no longer names the new cluster.
+        """
         known = {**own, **self.found.topics}
+        waiting: dict[str, Addresses] = {}
         for addresses, names in _by_cluster(self._announced).items():
             metadata = await self._ask(addresses, names)
             for topic in () if metadata is None else metadata.topics:
-                is_same = topic.name not in known or known[topic.name].topic_id == topic.topic_id
-                if topic.name in names and is_same and not topic.is_mirror and topic.handed_over is None:
+                former = known.get(topic.name)
+                if topic.name not in names or (former and former.topic_id != topic.topic_id):
+                    continue
+                if not topic.is_mirror and topic.handed_over is None:
                     self._at[topic.name] = addresses
-        self._announced.clear()
+                    self._ever_followed.add(topic.name)
+                elif topic.is_mirror and former and (former.is_mirror or former.handed_over):
+                    waiting[topic.name] = addresses
+        self._announced = waiting
 
     async def _ask(self, addresses: Iterable[str], names: Iterable[str]) -> Metadata | None:
         """Return the metadata from the first broker that answers, leaving out topics that do not exist."""

@@ -460,7 +460,7 @@ class Sender:
             addresses = outcome.data.get("bootstrap")
             follows = isinstance(addresses, list) and self._metadata.follow(topic, map(str, addresses))
             return follows and self._settings.transactional is False
-        return isinstance(outcome, TopicIsMirrorError) and self._metadata.go_back(topic)
+        return isinstance(outcome, TopicIsMirrorError) and self._metadata.go_back(topic, outcome.broker)
 
     def _settle_too_large(self, batch: PendingBatch, outcome: BatchTooLargeError | BodyTooLargeError) -> None:
         """Retry the records in smaller batches; a batch of a single record that is too large fails."""

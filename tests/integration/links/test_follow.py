@@ -18,39 +18,47 @@ from link_kit import handed_over, link, until, url, values
 
 
 async def test_a_producer_follows_a_topic_there_and_back(source: Cluster, target: Cluster) -> None:
-    """A running producer writes each record once, first in the source, then in the target, then in the source."""
+    """A running producer writes each record once: in the source, in the target, and again in the source.
+
+    The former source is a mirror before the producer has followed with each partition.
+    """
     topic_id = await source.topic("flights", partitions=2, replication_factor=1)
     await source.led("flights", topic_id)
     await link(source, target)
-    sent: list[bytes] = []
+    sent: tuple[list[bytes], list[bytes]] = ([], [])
     ends = asyncio.Event()
 
-    async def load(producer: Producer) -> None:
+    async def load(producer: Producer, partition: int) -> None:
         while not ends.is_set():
-            value = b"%d" % len(sent)
-            await producer.send_and_wait("flights", value, partition=0)
-            sent.append(value)
+            value = b"%d" % len(sent[partition])
+            await producer.send_and_wait("flights", value, partition=partition)
+            sent[partition].append(value)
 
-    async def move(to: Cluster, link_name: str) -> None:
-        await handed_over(to, "flights", link_name)
-        before = len(sent)
+    async def followed() -> None:
+        before = [len(each) for each in sent]
 
         async def written() -> bool:
-            return len(sent) > before + 5
+            return all(len(now) > then + 5 for now, then in zip(sent, before, strict=True))
 
         await until(written, "the producer does not follow")
 
-    async with Producer(url(source), follow_moves=True, linger_ms=0) as producer:
-        writing = asyncio.get_running_loop().create_task(load(producer))
-        await move(target, "east")
+    async with (
+        Producer(url(source), follow_moves=True, linger_ms=0) as producer,
+        asyncio.TaskGroup() as writing,
+    ):
+        for partition in range(2):
+            writing.create_task(load(producer, partition))
+        await handed_over(target, "flights")
         await link(target, source, "back")
         async with Admin(url(source)) as admin:
             await admin.adopt_link("back", ["flights"])
-        await move(source, "back")
+        await followed()
+        await handed_over(source, "flights", "back")
+        await followed()
         ends.set()
-        await writing
 
-    assert values(source, topic_id) == sent
+    assert values(source, topic_id) == sent[0]
+    assert values(source, topic_id, partition=1) == sent[1]
 
 
 async def test_only_clients_that_follow_moves_leave_their_cluster(

@@ -163,6 +163,8 @@ class ScriptedBroker:
         self.addresses: dict[int, str | None] = {1: self.url}
         self.topic_id = TOPIC_ID
         self.topics = ["flights"]
+        self.mirrors: set[str] = set()
+        """Names of topics that a link writes."""
         self.requests: list[Received] = []
         self.scripts: dict[str, list[Script]] = {}
         self.logs: dict[int, list[Record]] = {}
@@ -250,7 +252,10 @@ class ScriptedBroker:
         brokers = [BrokerDescription(id=id_, address=url) for id_, url in self.addresses.items()]
         asked = received.query["topics"].split(",") if "topics" in received.query else self.topics
         topics = [
-            topic_of(name, self.leaders, self.topic_id, self.leader_epoch)
+            msgspec.structs.replace(
+                topic_of(name, self.leaders, self.topic_id, self.leader_epoch),
+                is_mirror=name in self.mirrors,
+            )
             for name in self.topics
             if name in asked
         ]

@@ -70,12 +70,19 @@ async def test_a_moved_topic_is_looked_up_in_the_other_cluster(broker: ScriptedB
         other.refuse(METADATA, "overloaded", "overloaded", "overloaded")
         await metadata.refresh()
         silent = metadata.picture
-        returned = metadata.go_back("flights")
+        other.scripts.clear()
+        late = metadata.go_back("flights", broker.url)
+        await metadata.refresh()
+        still = metadata.picture
+        returned = metadata.go_back("flights", other.url)
+        again = metadata.go_back("flights", other.url)
         await metadata.refresh()
 
     assert allowed
-    assert returned
-    assert not metadata.go_back("flights")
+    # Answers to requests in flight from a cluster that the client has left: the records wait for the next leader.
+    assert (late, returned, again) == (True, True, True)
+    assert still.leader("flights", 0) == other.url
+    assert not metadata.go_back("ships", broker.url)
     assert unanswered.leader("flights", 0) == broker.url
     assert answered.leader("flights", 0) == other.url
     assert answered.leader("ships", 0) == broker.url
@@ -83,6 +90,34 @@ async def test_a_moved_topic_is_looked_up_in_the_other_cluster(broker: ScriptedB
     assert silent.leader("flights", 0) is None
     assert "flights" in silent.topics or "flights" not in silent.asked
     assert metadata.picture.leader("flights", 0) == broker.url
+
+
+async def test_a_former_source_that_is_already_a_mirror_does_not_end_a_move(broker: ScriptedBroker) -> None:
+    """A client waits for the other cluster even if its own cluster no longer names that cluster."""
+    settings = ConnectionSettings(bootstrap=(broker.url,), follow_moves=True)
+    async with type(broker)() as other, Transport(settings) as transport:
+        metadata = MetadataCache(transport)
+        await metadata.topic("flights")
+        other.mirrors = {"flights"}
+        broker.mirrors = {"flights"}
+        metadata.follow("flights", [other.url])
+        await metadata.refresh()
+        early, waits = metadata.picture, metadata.go_back("flights", broker.url)
+        other.mirrors.clear()
+        await metadata.refresh()
+        promoted = metadata.picture
+        # A hand-over that was taken back is not waited for.
+        other.mirrors = {"flights"}
+        metadata.go_back("flights", other.url)
+        broker.mirrors.clear()
+        metadata.follow("flights", [other.url])
+        await metadata.refresh()
+        moving = metadata.is_moving
+
+    assert early.leader("flights", 0) == broker.url
+    assert waits
+    assert promoted.leader("flights", 0) == other.url
+    assert not moving
 
 
 async def test_a_client_that_reaches_one_address_follows_no_topic(broker: ScriptedBroker) -> None:
