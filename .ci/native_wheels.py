@@ -45,7 +45,9 @@ def _build(into: Path, platform: str, target: str) -> str | None:
         "LDSHARED": f"{compiler} -shared",
         "CFLAGS": "-O3 -DNDEBUG -g0",
     }
-    with TemporaryDirectory() as copy:
+    with TemporaryDirectory() as copy, TemporaryDirectory() as cache:
+        # In a cache that other builds use, or that a clean-up has emptied in part, Zig may miss files.
+        variables |= {"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         # Objects of another platform beside the sources would be used again.
         shutil.copytree(
             FOLDER, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("build", "*.c", "*.egg-info")
@@ -63,7 +65,14 @@ def _build(into: Path, platform: str, target: str) -> str | None:
             f"--config-setting=--build-option=--plat-name={platform}",
         ]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return None if done.returncode == 0 else _reason(done.stderr)
+
+
+def _reason(said: str) -> str:
+    """Return the first line about an error, or else the last line."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error") or "error:" in line]
+    return next(iter([*errors, *reversed(lines)]), "no message")
 
 
 if __name__ == "__main__":
