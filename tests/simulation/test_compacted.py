@@ -18,12 +18,12 @@ from compacted.world import run
 from simulator.judge import Liveness, Violation
 
 FOUND: dict[str, tuple[int, type[Violation], bool]] = {
-    "copy-again": (6, NoDeletedKeyBack, False),
+    "copy-again": (3, NoDeletedKeyBack, False),
     "least-removed": (19, NoDeletedKeyBack, False),
     "end-after-cut": (87, NoDeletedKeyBack, False),
-    "note-removed": (6, NoDeletedKeyBack, False),
+    "note-removed": (3, NoDeletedKeyBack, False),
     "take-removed": (1, Liveness, False),
-    "horizon": (43, DeletesReachReaders, False),
+    "horizon": (72, DeletesReachReaders, False),
     "epochs-apart": (0, OffsetsCovered, False),
     "append-times-apart": (2, NewestOfEachKeyStays, False),
     "hash-of-key": (6, NoDeletedKeyBack, False),

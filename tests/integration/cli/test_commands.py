@@ -62,6 +62,7 @@ def test_topics_are_created_listed_described_and_deleted(fairlead: CommandLine) 
         (("produce", "x", "-k", "a", "--key-separator", ":"), 2, "only one of"),
         (("produce", "x", "-f", "%k"), 2, "%v"),
         (("produce", "x", "--file", "nowhere.csv"), 2, "nowhere.csv"),
+        (("consume", "x", "--file", "0-1.batches"), 2, "0-1.batches"),
         (("produce", "x", "-H", "bad"), 2, "name:value"),
         (("consume", "nowhere"), 3, "nowhere"),
         (("consume", "x", "-o", "yesterday"), 2, "yesterday"),

@@ -32,6 +32,7 @@ LOOKUPS = {
     "broker/runtime/meters.py": "counter: batches and records",
     "broker/server/http/request_metrics.py": "counter: requests",
     "broker/runtime/engine/loop_lag.py": "timer: delay of the event loop, on none of these ways",
+    "broker/runtime/engine/time_limits.py": "timer: the limit of a wait",
     "client/connection/pool.py": "value: the current HTTP client, replaced when TLS files change",
     "client/credentials.py": "value: the header of the current token",
     "client/producing/holding.py": "value: the time until which a broker asked to wait",

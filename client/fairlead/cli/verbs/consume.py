@@ -53,8 +53,6 @@ FileOption = Annotated[
     Path | None,
     typer.Option(
         "--file",
-        exists=True,
-        dir_okay=False,
         help="Print the records of this file, which a broker wrote before it cut a mirror, and ask no broker.",
     ),
 ]
@@ -188,6 +186,8 @@ def _print_file(path: Path, topic: str, count: int | None, line: Line) -> None:
     try:
         records = (record for batch in batches_of(path, topic) for record in batch)
         sys.stdout.buffer.writelines(line(record) for record in islice(records, count))
+    except OSError as error:
+        fail_usage(f"{path} cannot be read: {error.strerror}")
     except (NotBatchesError, ProblemError) as error:
         fail_usage(str(error))
 

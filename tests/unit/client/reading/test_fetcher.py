@@ -323,7 +323,7 @@ async def test_grown_partitions_of_an_assigned_topic_are_read(
 
 async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replies: Replies) -> None:
     """Each partition is in one fetch only: during the long poll of a partition, another partition is fetched alone."""
-    parked = asyncio.Event()
+    polled, parked = asyncio.Event(), asyncio.Event()
 
     async def both(_: Received) -> Reply:
         """Answer with records of one of the two partitions."""
@@ -331,6 +331,7 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
 
     async def park(received: Received) -> Reply | None:
         """Delay the answer to the poll until the test allows it."""
+        polled.set()
         await parked.wait()
         return None
 
@@ -338,6 +339,7 @@ async def test_fetches_are_of_disjoint_partitions(broker: ScriptedBroker, replie
         await consumer.assign([at(0), at(1)], start=0)
         broker.script(FETCH, both, park)
         assert await values(consumer, 1) == [b"a"]
+        await polled.wait()
         await consumer.seek(at(0), 1)
         broker.script(FETCH, *answering(replies.fetched((0, 2, replies.stored([b"b"], 1)))))  # type: ignore[arg-type]
         assert await values(consumer, 1) == [b"b"]
