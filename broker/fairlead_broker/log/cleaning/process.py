@@ -5,12 +5,11 @@ a round, each event is written to the standard output, and the round continues w
 Any other answer ends the round. The program ends when its standard input is closed. It has a memory limit, has no clock
 and renames no files.
 
-A round runs in a thread that the kernel schedules only on an idle processor. Therefore a broker or client that becomes
-runnable never waits for the end of a round's time slice. On a machine without an idle processor, the thread makes no
-progress. The broker then answers `hurry`, and the next step of the round runs in the main thread, which has a low
-priority but a share of the processor. Another thread with a share of the processor makes all changes of the disk: a
-thread that is interrupted in the middle of a change holds locks of the file system, and syncs of producers would wait
-until a processor is idle.
+A round runs in a thread of the lowest priority, which a broker or client that becomes runnable interrupts. On a machine
+without an idle processor, the thread makes nearly no progress. The broker then answers `hurry`, and the next step of
+the round runs in the main thread, which has a low priority but a larger share of the processor. Another thread with
+this share makes all changes of the disk: a thread that is interrupted in the middle of a change holds locks of the file
+system, and syncs of producers would wait for it.
 """
 
 from __future__ import annotations
@@ -43,8 +42,12 @@ T = TypeVar("T")
 
 GO: Final = b"go"
 HURRY: Final = b"hurry"
-"""Answer to a progress report: the next step runs in the main thread, instead of the idle background thread."""
+"""Answer to a progress report: the next step runs in the main thread, instead of the thread of the lowest priority."""
 NICENESS: Final = 10
+LEAST_NICENESS: Final = 19
+"""Niceness of the thread that carries out a round. Linux's policy `SCHED_IDLE` is not used, because the kernel places
+threads that wake up on the processor of such a thread, and they then wait for milliseconds.
+"""
 MEMORY_BYTES_MIN: Final = 256 << 20
 """Memory that the process needs for libraries, windows and output, in addition to twice the size of the map, of which
 two copies exist while the map grows. With the default size of the map, the memory limit of the process is 512 MiB.
@@ -197,7 +200,7 @@ def carry_out(order: CleaningOrder, answers: BinaryIO, events: BinaryIO) -> None
     answer = GO
     with (
         ThreadPoolExecutor(1, "changes") as changes,
-        ThreadPoolExecutor(1, "idle", _run_when_idle) as background,
+        ThreadPoolExecutor(1, "round", _step_back_further) as background,
     ):
         # The first call starts the thread, which has the priority of the calling thread.
         changes.submit(int).result()
@@ -240,17 +243,20 @@ def _step_back() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     with suppress(OSError):
         os.nice(NICENESS)
+    # A kernel that schedules sessions as groups applies a niceness only within a session.
+    with suppress(OSError):
+        os.setsid()
+        Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
     _set_disk_priority()
     # The kernel kills this process first if memory runs short.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _run_when_idle() -> None:
-    """Let this thread run only on idle processors, with a low disk priority, if the system allows it."""
+def _step_back_further() -> None:
+    """Give this thread the lowest priority of a processor and of the disk, if the system allows it."""
     with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    # Without an own priority, the disk operations of this thread would be in the idle class.
+        os.setpriority(os.PRIO_PROCESS, 0, LEAST_NICENESS)
     _set_disk_priority()
 
 

@@ -102,24 +102,25 @@ def events_of(content: bytes) -> list[CleanerEvent]:
     return [msgspec.json.decode(line, type=CleanerEvent) for line in content.splitlines()]
 
 
-def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
+def test_a_round_has_the_lowest_priority_unless_it_has_to_hurry(
     order: CleaningOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After `go` a step runs only on an idle processor, after `hurry` normally; any other answer ends the program.
+    """After `go` a step has the lowest priority, after `hurry` that of the process; any other answer ends the program.
 
-    All syncs run normally.
+    All syncs have the priority of the process.
     """
-    policies: list[int] = []
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    steps: list[int] = []
 
     def noted(*arguments: Any) -> Iterator[Any]:
-        """Carry out the round, and note under which policy of the scheduler each step runs."""
+        """Carry out the round, and note the niceness of each step."""
         for event in clean(*arguments):
-            policies.append(os.sched_getscheduler(0))
+            steps.append(os.getpriority(os.PRIO_PROCESS, 0))
             yield event
 
     def synced(self: PosixFile) -> None:
-        """Sync the file, and note under which policy."""
-        syncs.append(os.sched_getscheduler(0))
+        """Sync the file, and note the niceness."""
+        syncs.append(os.getpriority(os.PRIO_PROCESS, 0))
         sync(self)
 
     syncs, sync = list[int](), PosixFile.sync
@@ -132,8 +133,8 @@ def test_a_round_waits_for_an_idle_processor_unless_it_has_to_hurry(
     kinds = [type(event) for event in events_of(done.getvalue())]
     assert kinds[-1] is RoundDone
     assert {Mapped, GroupCleaned} < set(kinds)
-    assert policies[:4] == [os.SCHED_IDLE, os.SCHED_IDLE, os.SCHED_OTHER, os.SCHED_OTHER]
-    assert set(syncs) == {os.SCHED_OTHER}
+    assert steps[:4] == [process.LEAST_NICENESS, process.LEAST_NICENESS, own, own]
+    assert set(syncs) == {own}
     assert [type(event) for event in events_of(ended.getvalue())] == kinds[:1]
 
 
