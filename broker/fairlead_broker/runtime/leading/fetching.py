@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -223,12 +223,12 @@ class Fetching:
         missing = self._missing_bytes(spec, answers)
         if missing > 0 and spec.max_wait_seconds > 0:
             marks = [_limit(spec, answer) for answer in answers]
-            # A waiting poll keeps no bytes in memory. Results with bytes are dropped and read again after the wait.
-            before = [None if _has_bytes(answer) else answer for answer in answers]
+            # A waiting poll keeps no bytes in memory. The result with too few bytes is dropped and read again after the
+            # wait.
             del answers
             held.resize(0)
             await self._wait(spec, marks, missing, disconnected)
-            answers = await self._read(spec, held, before)
+            answers = await self._read(spec, held)
         self._count(spec, answers)
         return [
             self._without_doubt(fetch, answer) for fetch, answer in zip(spec.partitions, answers, strict=True)
@@ -332,33 +332,22 @@ class Fetching:
         finally:
             self._waiting.pop(poll, None)
 
-    async def _read(
-        self, spec: FetchSpec, held: HeldAnswer, before: Sequence[FetchResult | ProblemError | None] = ()
-    ) -> list[FetchResult | ProblemError]:
-        """Read every partition and record the duration. `before`: see `_read_all`."""
+    async def _read(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
+        """Read every partition and record the duration."""
         now = asyncio.get_running_loop().time
         began = now()
-        answers = await self._read_all(spec, held, before)
+        answers = await self._read_all(spec, held)
         self._meters.fetch_read(now() - began)
         return answers
 
-    async def _read_all(
-        self, spec: FetchSpec, held: HeldAnswer, before: Sequence[FetchResult | ProblemError | None]
-    ) -> list[FetchResult | ProblemError]:
-        """Read every partition: cached batches on the loop, all others in parallel in the pool.
-
-        `before`: results of an earlier read of the call, by partition; results without records that are still correct
-        are returned again.
-        """
+    async def _read_all(self, spec: FetchSpec, held: HeldAnswer) -> list[FetchResult | ProblemError]:
+        """Read every partition: cached batches on the loop, all others in parallel in the pool."""
         budget = bytes_max = min(spec.max_bytes, self._bytes_max, held.room())
         crowded = held.crowded
         on_loop = ON_LOOP_BYTES_MAX
         first, pooled = True, False
-        readings: list[_Reading | FetchResult | ProblemError] = []
-        for place, fetch in enumerate(spec.partitions):
-            if before and (earlier := self._unchanged(fetch, before[place])):
-                readings.append(earlier)
-                continue
+        readings: list[_Reading | ProblemError] = []
+        for fetch in spec.partitions:
             try:
                 room = math.inf if first and not crowded else budget
                 reading = self._begin(fetch, budget, room, spec)
@@ -374,7 +363,7 @@ class Fetching:
             readings.append(reading)
         held.resize(bytes_max - budget)
         answers = [
-            await reading.finish() if isinstance(reading, _Reading) else reading for reading in readings
+            reading if isinstance(reading, ProblemError) else await reading.finish() for reading in readings
         ]
         if pooled:
             _hold_back(spec, answers, bytes_max)
@@ -384,24 +373,6 @@ class Fetching:
             waiting = f"answers not yet received by clients leave no room for a batch above {bytes_max} bytes"
             raise refusals.overloaded(waiting)
         return answers
-
-    def _unchanged(
-        self, fetch: PartitionFetch, earlier: FetchResult | ProblemError | None
-    ) -> FetchResult | None:
-        """Return an earlier result without records if no offset of the same leadership has changed since then."""
-        if not isinstance(earlier, FetchResult):
-            return None
-        try:
-            partition = self._find(fetch.topic_id, fetch.partition)
-        except ProblemError:
-            return None
-        is_same = (
-            partition.readable_limit == earlier.high_watermark
-            and partition.stable_limit == earlier.last_stable_offset
-            and partition.leader_epoch == earlier.leader_epoch
-            and partition.log_start_offset == earlier.log_start_offset
-        )
-        return earlier if is_same else None
 
     def _begin(self, fetch: PartitionFetch, budget: int, room: float, spec: FetchSpec) -> _Reading:
         partition = self._find(fetch.topic_id, fetch.partition)
@@ -417,10 +388,6 @@ def _limit(spec: FetchSpec, answer: FetchResult | ProblemError) -> Offset | None
     if isinstance(answer, ProblemError):
         return None
     return answer.last_stable_offset if spec.committed else answer.high_watermark
-
-
-def _has_bytes(answer: FetchResult | ProblemError) -> bool:
-    return isinstance(answer, FetchResult) and bool(answer.data)
 
 
 def _lags(spec: FetchSpec, answer: FetchResult | ProblemError) -> bool:

@@ -282,29 +282,6 @@ class TestLongPoll:
         assert isinstance(result, FetchResult)
         assert result.next_offset == 1
 
-    async def test_answers_with_the_news_of_one_partition_and_the_offsets_of_the_others(
-        self, make_topic: MakeTopic
-    ) -> None:
-        """A long poll of several partitions is answered with new records of one, a deletion in another, and no news."""
-        flights = await make_topic(partitions=3)
-        await flights.produce(b"old", partition=1)
-        fetches = [
-            PartitionFetch(flights.topic_id, PartitionIndex(number), Offset(offset), bytes_max=1 << 20)
-            for number, offset in enumerate((0, 1, 0))
-        ]
-        async with asyncio.TaskGroup() as group:
-            poll = group.create_task(flights.fetch_all(FetchSpec(fetches, max_wait_seconds=30.0)))
-            await until_waiting(flights.broker)
-            await flights.broker.records_deletion.delete(flights.handle(1), Offset(1))
-            await flights.produce(b"news")
-        found = [
-            (len(result.data), result.next_offset, result.high_watermark, result.log_start_offset)
-            for result in poll.result()
-            if isinstance(result, FetchResult)
-        ]
-
-        assert found == [(1, 1, 1, 0), (0, 1, 1, 1), (0, 0, 0, 0)]
-
     async def test_is_answered_at_once_by_a_stop(self, make_topic: MakeTopic) -> None:
         """A stop ends waiting long polls at once and refuses new calls."""
         flights = await make_topic()
