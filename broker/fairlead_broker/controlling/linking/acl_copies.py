@@ -68,7 +68,7 @@ class AclCopies:
         stored = self._metadata.acls
         changes = changes_of(
             copies_of(found, CopiedNames(topics, groups)),
-            [_stored(each.value) for each in stored.values() if each.value.owner == owner],
+            [_rule(each.value) for each in stored.values() if each.value.owner == owner],
             stored.keys(),
             self._metadata.topics.keys() - mirrors.keys(),
         )
@@ -108,20 +108,14 @@ def _acl_of(found: AclDescription) -> Acl:
     except (msgspec.ValidationError, ProblemError) as error:
         msg = f"the source sent an ACL that cannot be read: {error}"
         raise SourceUnreachable(msg) from error
-    return Acl(
-        effect=Effect(request.effect),
-        principal=request.principal,
-        operations=frozenset(request.operations),
-        kind=request.kind,
-        pattern=request.pattern,
-    )
+    return _rule(request)
 
 
-def _stored(record: AclRecord) -> Acl:
+def _rule(stated: AclRequest | AclRecord) -> Acl:
     return Acl(
-        effect=Effect(record.effect),
-        principal=record.principal,
-        operations=frozenset(record.operations),
-        kind=record.kind,
-        pattern=record.pattern,
+        effect=Effect(stated.effect),
+        principal=stated.principal,
+        operations=frozenset(stated.operations),
+        kind=stated.kind,
+        pattern=stated.pattern,
     )
