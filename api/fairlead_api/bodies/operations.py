@@ -161,7 +161,9 @@ class PartitionDigest(Answer, frozen=True, kw_only=True):
     """Comparison of the replicas of a partition from `first_offset` up to `end_offset`.
 
     `next_offset` is the offset at which to continue after the time limit; the field is null if the whole range was
-    compared. Digests are comparable only within one answer.
+    compared. Of the mode `stored`, two answers with the same first and end offset have the same digest if their records
+    are stored as the same bytes, also for a mirror and its source. Of the mode `latest`, digests are comparable only
+    within one answer.
     """
 
     topic: str
