@@ -254,6 +254,22 @@ RECORDS: dict[str, Record] = {
         ),
         eras=(Era(epoch=LeaderEpoch(1 << 20), cluster_id="b"),),
     ),
+    "topic, failing over": TopicRecord(
+        topic_id=_TOPIC,
+        state=TopicState.READY,
+        partitions=1,
+        replication_factor=1,
+        created_us=_TIME,
+        mirror=MirrorOf(
+            link="east",
+            source_cluster_id="c",
+            source_name="a",
+            state=MirrorState.HANDING_OVER,
+            lineage=("c",),
+            since_us=_TIME,
+            failover=True,
+        ),
+    ),
     "topic, assigned": TopicRecord(
         topic_id=_TOPIC,
         state=TopicState.CREATING,

@@ -141,8 +141,8 @@ class AlterLinkRequest(Request, frozen=True, kw_only=True):
 class PromoteRequest(Request, frozen=True, kw_only=True):
     """Body of `POST /v1/links/{link}:promote`: names of mirrors, or `all`.
 
-    `planned` first hands the topics over: the source refuses records, and the mirror copies the rest. `failover` does
-    not need the source, and loses the records that were not copied.
+    `planned` first hands the topics over: the source refuses records, and the mirror copies the rest. `failover` tries
+    this for five seconds, then promotes without the source, and loses the records that were not copied.
     """
 
     topics: Chosen

@@ -92,8 +92,8 @@ class LinkPromotion(Part):
     topics: Annotated[tuple[NamePattern, ...], kubernetes(minItems=1, maxItems=PATTERNS_MAX)]
     """Mirrors, by name or prefix; `*` for every mirror of the Link."""
     mode: PromotionMode = "Planned"
-    """Planned: the source first hands the topics over, and no record is lost. Failover: the source is not asked, and \
-records that were not copied are lost."""
+    """Planned: the source first hands the topics over, and no record is lost. Failover: mirrors that the source does \
+not hand over within five seconds are promoted without it, and records that were not copied are lost."""
     confirm: ShortText | None = None
     """Name of the Link, which a failover needs."""
 

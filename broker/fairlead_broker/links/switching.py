@@ -6,6 +6,9 @@ same result, because the ends of a source that was handed over do not move (rule
 
     mirroring ──▶ handing over ──▶ promoting ──▶ writable
                        └──▶ mirroring (taken back)
+
+A failover takes the same way, but leaves the state "handing over" after a short time even if the source does not answer
+(rule L19).
 """
 
 from __future__ import annotations
@@ -63,6 +66,8 @@ class Known:
     """Ends of the partitions of a source that was handed over; None until the source has answered."""
     mirror_ends: Mapping[PartitionIndex, CopiedTo] = field(default_factory=dict)
     """Ends of the committed records of the mirror's partitions that have a leader."""
+    is_overdue: bool = False
+    """Whether the promotion is a failover, and the time for the hand-over has passed."""
     groups_copied: bool = False
     """Whether the offsets of groups were copied after the mirror had reached the ends."""
     era: LeaderEpoch | None = None
@@ -77,6 +82,8 @@ def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
         case MirrorState.MIRRORING:
             return None
         case MirrorState.HANDING_OVER:
+            if known.is_overdue:
+                return SwitchStep.BEGIN_PROMOTION
             if known.source_ends is None:
                 return SwitchStep.HAND_OVER
             if not all(_is_reached(known, partition, end) for partition, end in known.source_ends.items()):

@@ -244,6 +244,8 @@ class MirrorState(StrEnum):
 class MirrorOf(Entry, frozen=True, kw_only=True):
     """Origin of a topic that a link writes (rule L3)."""
 
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"failover"})
+
     link: str
     source_cluster_id: str
     source_name: str
@@ -254,6 +256,8 @@ class MirrorOf(Entry, frozen=True, kw_only=True):
     since_us: TimestampUs
     era: LeaderEpoch | None = None
     """First leader epoch of the era that a promotion begins, or None before the era is chosen."""
+    failover: bool | None = None
+    """Whether the mirror is promoted without its source if the source does not hand the topic over in time."""
 
 
 class Era(Entry, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from typer.testing import CliRunner
 
 from cluster_kit import Cluster, content
@@ -10,14 +12,19 @@ from fairlead.cli.main import app
 from fairlead.cli.session import ExitCode
 from fairlead.errors import HistoriesDivergedError
 from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, MirrorGap, NamePatterns
+from fairlead_broker.controlling.linking import promotions
 from link_kit import link, mirrored, paused, promoted, topic_of, until, url
 from refusals import raises
 
+if TYPE_CHECKING:
+    import pytest
+
 
 async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
-    source: Cluster, target: Cluster
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a failover, the old source is truncated where the histories diverge; its own records are kept in a file."""
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
     topic_id = await source.topic("flights", replication_factor=1)
     flights = await source.led("flights", topic_id)
     await flights.produce(b"copied")

@@ -1,4 +1,4 @@
-"""A failover from the command line hands topics over if the source answers, and otherwise promotes what was copied."""
+"""A failover hands topics over if the source answers, and otherwise promotes what was copied."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster_kit import Cluster
+from fairlead import Admin
 from fairlead.cli.main import app
 from fairlead.cli.verbs import link as link_commands
+from fairlead_broker.controlling.linking import promotions
 from link_kit import link, mirrored, promoted, until, url
 from refusals import refuses
 
@@ -26,6 +28,7 @@ async def test_a_failover_first_tries_a_hand_over(
     await mirrored(target, topic_id, 1)
     if not answers:
         monkeypatch.setattr(link_commands, "HAND_OVER_SECONDS", 0.5)
+        monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
         await source.stop(1)
     command = ["link", "promote", "east", "--all", "--failover", "--yes", "--bootstrap", url(target)]
     done = await asyncio.to_thread(CliRunner().invoke, app, command)
@@ -37,3 +40,31 @@ async def test_a_failover_first_tries_a_hand_over(
     if answers:
         with refuses("topic_moved"):
             await flights.produce(b"late")
+
+
+async def test_a_failover_over_http_hands_over_and_ends_without_the_source(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source that answers is handed over. Without it, a failover ends although a planned promotion waits before it."""
+    first, second, third = [
+        await source.topic(name, replication_factor=1) for name in ("boats", "flights", "trains")
+    ]
+    await link(source, target)
+    for topic_id in (first, second, third):
+        await mirrored(target, topic_id, 0)
+    async with Admin(url(target)) as admin:
+        [begun] = await admin.promote_link("east", ["flights"], "failover")
+        await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
+        with refuses("topic_moved"):
+            await (await source.led("flights", second)).produce(b"late")
+        monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
+        await source.stop(1)
+        await admin.promote_link("east", ["boats"])
+        await admin.promote_link("east", ["trains"], "failover")
+        await until(lambda: promoted(target, "trains"), "the mirror is not promoted")
+        left = {each.topic: each.state for each in await admin.link_topics("east")}
+    last = await (await target.led("trains", third)).produce(b"after")
+
+    assert begun.state == "handing_over"
+    assert left.get("boats") == "handing_over"
+    assert last.base_offset == 0

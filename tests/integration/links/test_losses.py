@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cluster_kit import Cluster
 from fairlead import Admin
 from fairlead_api.bodies.links import LinkPolicies, LinkTopic, MirrorGap
 from fairlead_api.identifiers import TopicId
+from fairlead_broker.controlling.linking import promotions
 from link_kit import link, mirrored, paused, topic_of, until, url
+
+if TYPE_CHECKING:
+    import pytest
 
 
 async def test_expired_records_are_skipped_and_counted(source: Cluster, target: Cluster) -> None:
@@ -79,14 +85,20 @@ async def test_an_acknowledged_loss_is_taken_once(source: Cluster, target: Clust
     assert mirror.handle().copying.skipped == 4
 
 
-async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Cluster) -> None:
-    """If a topic is deleted and created again, the mirror of the old topic keeps its records and can be promoted."""
+async def test_a_recreated_topic_stops_its_mirror(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a topic is deleted and created again, the mirror of the old topic keeps its records and can be promoted.
+
+    The new topic, which has the same name, is not handed over.
+    """
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
     topic_id = await _with_records(source, 2)
     await link(source, target)
     await mirrored(target, topic_id, 2)
     async with Admin(url(source)) as admin:
         await admin.delete_topic("flights")
-        await admin.create_topic("flights", partitions=1)
+        created = await admin.create_topic("flights", partitions=1)
     await until(lambda: _stopped(target), "the mirror does not stop")
     found = await topic_of(target, "flights")
     async with Admin(url(target)) as admin:
@@ -99,10 +111,12 @@ async def test_a_recreated_topic_stops_its_mirror(source: Cluster, target: Clust
         await until(promoted, "the mirror is not promoted")
     mirror = await target.led("flights", topic_id)
     last = await mirror.produce(b"after")
+    first = await (await source.led("flights", TopicId(created.topic_id))).produce(b"new")
 
     assert found is not None
     assert found.reason == "source_gone"
     assert last.base_offset == 2
+    assert first.base_offset == 0
 
 
 async def test_a_recreated_topic_replaces_its_mirror(source: Cluster, target: Cluster) -> None:

@@ -25,6 +25,8 @@ ERA = LeaderEpoch(1 << 20)
         (MirrorState.HANDING_OVER, Known(END, END), SwitchStep.COPY_GROUPS),
         (MirrorState.HANDING_OVER, Known(END, {FIRST: CopiedTo(Offset(9), None)}), SwitchStep.COPY_GROUPS),
         (MirrorState.HANDING_OVER, Known(END, END, groups_copied=True), SwitchStep.BEGIN_PROMOTION),
+        (MirrorState.HANDING_OVER, Known(is_overdue=True), SwitchStep.BEGIN_PROMOTION),
+        (MirrorState.HANDING_OVER, Known(END, is_overdue=True), SwitchStep.BEGIN_PROMOTION),
         (MirrorState.PROMOTING, Known(partitions_without_era=1), SwitchStep.CHOOSE_ERA),
         (MirrorState.PROMOTING, Known(era=ERA, partitions_without_era=1), SwitchStep.BEGIN_ERAS),
         (MirrorState.PROMOTING, Known(era=ERA), SwitchStep.FINISH),
@@ -33,5 +35,5 @@ ERA = LeaderEpoch(1 << 20)
 def test_each_state_and_what_is_known_have_one_step(
     state: MirrorState, known: Known, step: SwitchStep | None
 ) -> None:
-    """A mirror is promoted after the source refuses records and the mirror has the source's last record."""
+    """A mirror is promoted when it has the last record of a source that refuses records, or when a failover is due."""
     assert next_switch_step(state, known) is step

@@ -204,10 +204,10 @@ class LinkAdmin:
 
     async def promote(self, link: str, chosen: Chosen, mode: PromotionMode) -> list[str]:
         """Begin the promotion of mirrors; return their names. Raises `link_not_found` and `topic_not_found`."""
-        state = MirrorState.HANDING_OVER if mode == "planned" else MirrorState.PROMOTING
-        names = self._chosen(link, chosen)
+        names, failover = self._chosen(link, chosen), mode == "failover"
+        allowed = frozenset({MirrorState.MIRRORING, MirrorState.HANDING_OVER})
         for name in names:
-            await self._move(link, name, state, frozenset({MirrorState.MIRRORING, MirrorState.HANDING_OVER}))
+            await self._move(link, name, MirrorState.HANDING_OVER, allowed, failover=failover)
         return names
 
     async def take_back(self, link: str, chosen: Chosen) -> list[str]:
@@ -369,12 +369,22 @@ class LinkAdmin:
                 raise ProblemError("topic_not_found", detail, data={"topic": name})
         return list(dict.fromkeys(chosen))
 
-    async def _move(self, link: str, name: str, state: MirrorState, allowed: frozenset[MirrorState]) -> None:
+    async def _move(
+        self,
+        link: str,
+        name: str,
+        state: MirrorState,
+        allowed: frozenset[MirrorState],
+        *,
+        failover: bool = False,
+    ) -> None:
         """Change the state of a mirror. Raises `not_handed_over` if its current state does not allow it."""
 
         def change(record: TopicRecord) -> TopicRecord:
             mirror = record.mirror
-            if mirror is None or mirror.link != link or mirror.state is state:
+            if mirror is None or mirror.link != link:
+                return record
+            if mirror.state is state and (mirror.failover or not failover):
                 return record
             if mirror.state not in allowed:
                 if state is not MirrorState.MIRRORING:
@@ -382,7 +392,8 @@ class LinkAdmin:
                 raise ProblemError(
                     "not_handed_over", f"topic {name} is {mirror.state} already", data={"topic": name}
                 )
-            return msgspec.structs.replace(record, mirror=msgspec.structs.replace(mirror, state=state))
+            moved = msgspec.structs.replace(mirror, state=state, failover=failover or None)
+            return msgspec.structs.replace(record, mirror=moved)
 
         await self._change_topic(name, change)
 

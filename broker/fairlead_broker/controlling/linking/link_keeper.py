@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import structlog
@@ -45,7 +44,7 @@ from fairlead_broker.links.selection import (
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import LinkChange, TopicChange
 from fairlead_broker.registry.records import MirrorOf, MirrorState, config_texts
-from fairlead_broker.sources.source_cluster import SourceUnreachable
+from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 from fairlead_broker.sources.sources import Sources
 
 SURVEY_SECONDS: Final = 10.0
@@ -159,6 +158,13 @@ class LinkKeeper:
         waits = False
         for link in self._views.keys() - self._metadata.links.keys():
             del self._views[link]
+        self._promotions.notice(
+            {
+                name: mirror.state
+                for name, topic in self._metadata.topics.items()
+                if (mirror := topic.value.mirror) is not None and mirror.state is not MirrorState.MIRRORING
+            }
+        )
         for link, record in list(self._metadata.links.items()):
             view = self._views.setdefault(link, LinkView())
             try:
@@ -190,13 +196,25 @@ class LinkKeeper:
                 _log.warning("copied ACLs not released", reason=str(error))
 
     async def _promote(self, link: str, record: LinkRecord) -> bool:
+        """Advance every promotion of a link; return whether a promotion waits. Raises the first failure."""
         waits = False
+        failure: SourceUnreachable | ProblemError | None = None
+
+        async def source() -> SourceCluster:
+            if isinstance(failure, SourceUnreachable):
+                raise failure  # Each promotion would wait in vain for the same source.
+            return await self._sources.checked(link, record)
+
         for name, topic in self._admin.mirrors(link).items():
             assert topic.value.mirror is not None, "mirrors have an origin"
             if topic.value.mirror.state is not MirrorState.MIRRORING:
-                source = partial(self._sources.checked, link, record)
-                async with self._admin.switching:
-                    waits |= await self._promotions.advance(name, source, self._copy_groups)
+                try:
+                    async with self._admin.switching:
+                        waits |= await self._promotions.advance(name, source, self._copy_groups)
+                except (SourceUnreachable, ProblemError) as error:
+                    failure = error
+        if failure is not None:
+            raise failure
         return waits
 
     # -- the topics of a source

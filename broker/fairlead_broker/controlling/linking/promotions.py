@@ -6,6 +6,7 @@ again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -26,7 +27,7 @@ from fairlead_broker.links.eras import first_of_next_era
 from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, next_switch_step
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
-from fairlead_broker.registry.records import Era, MirrorState, TopicRecord, encode
+from fairlead_broker.registry.records import Era, MirrorOf, MirrorState, TopicRecord, encode
 from fairlead_broker.registry.store_writes import Put, Transaction, unchanged_since
 from fairlead_broker.sources.source_cluster import SourceCluster
 
@@ -35,6 +36,8 @@ MirrorEnds: TypeAlias = Callable[[Sequence[TopicIdPartition]], Awaitable[Mapping
 CopyGroups: TypeAlias = Callable[[str], Awaitable[None]]
 """Function that copies the committed offsets of groups for the mirrors of a link."""
 
+FAILOVER_SECONDS: Final = 5.0
+"""Seconds after which a failover no longer waits for the source to hand a topic over."""
 PARTITIONS_MAX: Final = 40
 """Maximum number of partition records in one transaction, which also compares the registration of each leader."""
 
@@ -66,45 +69,63 @@ class Promotions:
     """Function that records, for a link, the seconds for which no cluster accepted records of a promoted topic."""
     learned: dict[str, _Learned] = field(default_factory=dict)
     handed_over_at: dict[str, float] = field(default_factory=dict)
-    """Time of the first call of each hand-over that this broker has made, by topic."""
+    """Time at which this broker noticed each hand-over that is not finished, by topic."""
+
+    def notice(self, states: Mapping[str, MirrorState]) -> None:
+        """Remember when the hand-overs began. `states`: states of all mirrors whose promotions are not finished."""
+        now, known = self.clock.monotonic(), self.handed_over_at
+        self.handed_over_at = {
+            name: known.get(name, now)
+            for name, state in states.items()
+            if name in known or state is MirrorState.HANDING_OVER
+        }
 
     async def advance(
         self, name: str, source: Callable[[], Awaitable[SourceCluster]], copy_groups: CopyGroups
     ) -> bool:
         """Run the steps of one topic that are possible now; return whether the topic is still waiting.
 
-        Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`.
+        Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`. A source that does not answer delays a
+        failover only until the time for the hand-over has passed.
         """
         while True:
             topic = self.mirror.metadata.topics.get(name)
             if topic is None or topic.value.mirror is None:
-                self._forget(name)
+                self.learned.pop(name, None)
                 return False
             learned = self.learned.get(name)
             if learned is None or learned.since != topic.mod_revision:
                 learned = self.learned[name] = _Learned(topic.mod_revision)
-            step = next_switch_step(topic.value.mirror.state, await self._known(topic, learned))
+            left = self._seconds_left(name, topic.value.mirror)
+            known = await self._known(topic, learned, is_overdue=left is not None and left <= 0)
+            step = next_switch_step(topic.value.mirror.state, known)
             match step:
                 case None:
-                    self._forget(name)
+                    self.learned.pop(name, None)
                     return False
                 case SwitchStep.WAIT:
                     return True
-                case SwitchStep.HAND_OVER:
-                    self.handed_over_at.setdefault(name, self.clock.monotonic())
-                    if not await self._hand_over(topic, learned, await source()):
+                case SwitchStep.HAND_OVER | SwitchStep.COPY_GROUPS:
+                    try:
+                        async with asyncio.timeout(left):
+                            if step is SwitchStep.COPY_GROUPS:
+                                await copy_groups(topic.value.mirror.link)
+                                learned.groups_copied = True
+                            elif not await self._hand_over(topic, learned, await source()):
+                                return True
+                    except TimeoutError:
                         return True
-                case SwitchStep.COPY_GROUPS:
-                    await copy_groups(topic.value.mirror.link)
-                    learned.groups_copied = True
                 case _:
                     await self._write(name, topic, step)
 
-    def _forget(self, name: str) -> None:
-        self.learned.pop(name, None)
-        self.handed_over_at.pop(name, None)
+    def _seconds_left(self, name: str, mirror: MirrorOf) -> float | None:
+        """Return the seconds for which a failover still waits for the source; None for a planned promotion."""
+        if not mirror.failover or mirror.state is not MirrorState.HANDING_OVER:
+            return None
+        now = self.clock.monotonic()
+        return self.handed_over_at.get(name, now) + FAILOVER_SECONDS - now
 
-    async def _known(self, topic: Versioned[TopicRecord], learned: _Learned) -> Known:
+    async def _known(self, topic: Versioned[TopicRecord], learned: _Learned, *, is_overdue: bool) -> Known:
         record = topic.value
         assert record.mirror is not None, "only mirrors are promoted"
         partitions = self.mirror.metadata.partitions(record.topic_id)
@@ -117,6 +138,7 @@ class Promotions:
             source_ends=learned.source_ends,
             mirror_ends=ends,
             groups_copied=learned.groups_copied,
+            is_overdue=is_overdue,
             era=era,
             partitions_without_era=sum(each.value.leader_epoch < (era or 0) for each in partitions.values()),
         )
@@ -129,7 +151,14 @@ class Promotions:
         cluster = self.mirror.metadata.cluster
         assert cluster is not None, "a running broker knows its cluster"
         request = HandOverRequest(cluster_id=cluster.value.cluster_id, bootstrap=list(self.addresses()))
-        answer = await source.hand_over(topic.value.mirror.source_name, request)
+        name = topic.value.mirror.source_name
+        if (found := (await source.topic(name)).topic_id) != topic.value.topic_id:
+            raise ProblemError(
+                "topic_recreated",
+                f"topic {name} was created again in the source and has the topic id {found}",
+                data={"topic": name, "expected": str(topic.value.topic_id), "actual": found},
+            )
+        answer = await source.hand_over(name, request)
         if not all(each.is_final for each in answer.partitions):
             return False
         learned.source_ends = {
