@@ -45,7 +45,7 @@ async def test_a_failover_first_tries_a_hand_over(
 async def test_a_failover_over_http_hands_over_and_ends_without_the_source(
     source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A source that answers is handed over. Without it, a failover ends although a planned promotion waits before it."""
+    """A source that answers hands over. Without a source, a failover ends although a planned promotion waits for it."""
     first, second, third = [
         await source.topic(name, replication_factor=1) for name in ("boats", "flights", "trains")
     ]
