@@ -14,6 +14,7 @@ from fairlead_console.access import RecordsHidden, access_of
 from fairlead_console.changes import ChangeRefused
 from fairlead_console.figures import silence_text
 from fairlead_console.identity.signed_in import session_of
+from fairlead_console.names import address
 from fairlead_console.page import page
 
 
@@ -55,7 +56,7 @@ async def _sign_in(request: Request, error: Exception) -> Response:
     if "hx-request" in request.headers or "x-part" in request.headers:
         return Response(str(error), 401, {"HX-Refresh": "true"})
     is_page = request.method == "GET"
-    back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    back = address(request.scope)
     ended = {"ended": "1"} if session_of(request) is not None else {}
     query = urlencode({"next": back if is_page else "/"} | ended)
     return RedirectResponse(f"/sign-in?{query}", status_code=303)

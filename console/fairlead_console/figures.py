@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -139,7 +138,6 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "iso_text": iso_text,
     "polyline": polyline,
     "prose": prose,
-    "re_escape": re.escape,
     "retention_text": retention_text,
     "setting_text": setting_text,
     "short_duration": short_duration,

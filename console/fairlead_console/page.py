@@ -6,6 +6,7 @@ answer, and the region `<main>` that refreshes itself.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 
-from fairlead_console import figures
+from fairlead_console import figures, names
 from fairlead_console.access import ClusterAccess
 from fairlead_console.assets import Assets
 from fairlead_console.changes import DONE_COOKIE, ChangeGuard
@@ -53,7 +54,9 @@ class Renderer:
             asset=assets.address,
             navigation=[each for each in pages if each.title],
         )
-        self._environment.filters.update(figures.FILTERS)
+        self._environment.filters.update(
+            figures.FILTERS, pattern=names.pattern, segment=names.segment, word=shlex.quote
+        )
 
     def render(self, template: str, values: dict[str, object]) -> str:
         """Return the text of a page."""
@@ -85,7 +88,7 @@ async def page(
     text = renderer.render(
         template,
         {
-            "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "address": names.address(request.scope),
             "cluster": None if picture is None else picture.versions,
             "csrf_token": guard.token_of(request, browser),
             "done": done,

@@ -117,6 +117,42 @@ def test_a_group_is_reset_after_a_preview_and_deleted(tab: Page, console: str, b
             admin.describe_group("audit")
 
 
+@in_light
+def test_a_group_may_have_any_name(tab: Page, console: str, bootstrap: str) -> None:
+    """A group whose name has a meaning in addresses, patterns and shells is opened, reset and deleted."""
+    name = "team/a-b;$(id) '\"?x=1#%2F<b>.*"
+    with Admin(bootstrap) as admin:
+        admin.commit_group_offsets(name, dict.fromkeys(orders(), 5))
+        tab.goto(f"{console}/topics/orders")
+        while tab.get_by_role("link", name=name, exact=True).count() == 0:
+            tab.reload()
+        tab.get_by_role("link", name=name, exact=True).click()
+        expect(tab.get_by_role("heading", level=1)).to_have_text(name)
+        tab.get_by_role("link", name="Reset offsets").click()
+        tab.get_by_role("button", name="Preview").click()
+        tab.get_by_role("button", name="Reset 3 offsets").click()
+        expect(tab.locator(".banner.good")).to_contain_text(name)
+        assert command_of(tab) == ["fairlead", "group", "reset", name, "--to", "earliest"]
+        assert {entry.offset for entry in admin.group_offsets(name).values()} == {0}
+
+        copied = [
+            shlex.split(str(each.get_attribute("data-copy")))
+            for each in tab.locator("main [data-copy]").all()
+        ]
+        assert ["fairlead", "group", "delete", name] in copied
+        assert ["fairlead", "consume", "orders", "--group", name] in copied
+        tab.get_by_text("Delete the group").first.click()
+        field = tab.get_by_label(f"Type {name} to confirm")
+        field.fill("team")
+        assert field.evaluate("field => field.validity.patternMismatch")
+        field.fill(name)
+        tab.get_by_role("button", name="Delete the group").click()
+        expect(tab).to_have_url(f"{console}/groups")
+
+        with pytest.raises(GroupNotFoundError):
+            admin.describe_group(name)
+
+
 def orders() -> list[TopicPartition]:
     """Return the partitions of the topic `orders`."""
     return [TopicPartition("orders", number) for number in range(3)]

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from fairlead_console.access import Access
 from fairlead_console.changes import Change, check_typed, done
+from fairlead_console.names import NameInPath, segment
 from fairlead_console.page import page
 
 router = APIRouter()
@@ -38,7 +39,7 @@ async def show(
 
 
 @router.get("/transactions/{name}")
-async def show_one(request: Request, access: Access, name: str) -> HTMLResponse:
+async def show_one(request: Request, access: Access, name: NameInPath) -> HTMLResponse:
     """Show the transactions of a producer, and the partitions in which one is open."""
     found = await access.admin.describe_transaction(name)
     return await page(
@@ -53,10 +54,12 @@ async def show_one(request: Request, access: Access, name: str) -> HTMLResponse:
 
 @router.post("/transactions/{name}/abort")
 async def abort(
-    request: Request, access: Access, _: Change, name: str, typed: Annotated[str, Form()]
+    request: Request, access: Access, _: Change, name: NameInPath, typed: Annotated[str, Form()]
 ) -> RedirectResponse:
     """Abort a transaction after the user has typed its id."""
     check_typed(typed, name)
     decided = await access.admin.abort_transaction(name)
     command = shlex.join(["fairlead", "transaction", "abort", name])
-    return done(request, f"/transactions/{name}", f"Aborted transaction {decided.transaction}.", command)
+    return done(
+        request, f"/transactions/{segment(name)}", f"Aborted transaction {decided.transaction}.", command
+    )

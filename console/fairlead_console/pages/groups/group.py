@@ -11,13 +11,14 @@ from msgspec import UNSET
 
 from fairlead_console.access import Access
 from fairlead_console.changes import Change, check_typed, done
+from fairlead_console.names import NameInPath
 from fairlead_console.page import page
 
 router = APIRouter()
 
 
 @router.get("/groups/{name}")
-async def show(request: Request, access: Access, name: str) -> HTMLResponse:
+async def show(request: Request, access: Access, name: NameInPath) -> HTMLResponse:
     """Show a group."""
     group = await access.admin.describe_group(name)
     observer = access.observer
@@ -41,7 +42,7 @@ async def show(request: Request, access: Access, name: str) -> HTMLResponse:
 
 @router.post("/groups/{name}/delete")
 async def delete(
-    request: Request, access: Access, _: Change, name: str, typed: Annotated[str, Form()]
+    request: Request, access: Access, _: Change, name: NameInPath, typed: Annotated[str, Form()]
 ) -> RedirectResponse:
     """Delete a group after the user has typed its name."""
     check_typed(typed, name)

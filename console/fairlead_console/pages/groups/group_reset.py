@@ -17,6 +17,7 @@ from fairlead_api.bodies.group_requests import ResetTarget
 from fairlead_api.problems import ProblemError
 from fairlead_console.access import Access
 from fairlead_console.changes import Change, done
+from fairlead_console.names import NameInPath, segment
 from fairlead_console.page import page
 
 router = APIRouter()
@@ -113,7 +114,7 @@ class Effect:
 
 @router.get("/groups/{name}/reset")
 async def preview(
-    request: Request, access: Access, name: str, choice: Annotated[Choice, Depends(_asked)]
+    request: Request, access: Access, name: NameInPath, choice: Annotated[Choice, Depends(_asked)]
 ) -> HTMLResponse:
     """Show the form, and the effect of the chosen position."""
     group = await access.admin.describe_group(name)
@@ -147,11 +148,11 @@ async def preview(
 
 @router.post("/groups/{name}/reset")
 async def reset(
-    request: Request, access: Access, _: Change, name: str, choice: Annotated[Choice, Depends(_chosen)]
+    request: Request, access: Access, _: Change, name: NameInPath, choice: Annotated[Choice, Depends(_chosen)]
 ) -> RedirectResponse:
     """Move the committed offsets."""
     answer = await access.admin.reset_group_offsets(name, choice.target, choice.topic or None)
     await access.observer.refresh()
     moved = sum(each.problem is UNSET for each in answer.offsets)
     sentence = f"Reset {moved} of {len(answer.offsets)} offsets of group {name}."
-    return done(request, f"/groups/{name}", sentence, choice.command(name))
+    return done(request, f"/groups/{segment(name)}", sentence, choice.command(name))
