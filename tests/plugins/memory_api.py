@@ -45,17 +45,20 @@ class MemoryApi:
         subresource: str = "",
         resource_version: str | None = None,
     ) -> Manifest:
-        """Patch an object, finalizers only; see `KubernetesApi`."""
+        """Patch an object, only its finalizers and the keys of a Secret; see `KubernetesApi`."""
         assert isinstance(patch, dict)
         assert subresource == ""
         live = self.objects.get(ref)
         if live is None:
             raise NotFound(404, "NotFound", str(ref))
-        if resource_version != live["metadata"]["resourceVersion"]:
+        if resource_version not in {None, live["metadata"]["resourceVersion"]}:
             raise Conflict(409, "Conflict", str(ref))
-        live["metadata"]["finalizers"] = patch["metadata"]["finalizers"]
+        live["metadata"] |= patch.get("metadata", {})
+        if "data" in patch:
+            merged = {**live.get("data", {}), **patch["data"]}
+            live["data"] = {key: text for key, text in merged.items() if text is not None}
         self._written("patch", live)
-        if not live["metadata"]["finalizers"] and "deletionTimestamp" in live["metadata"]:
+        if not live["metadata"].get("finalizers") and "deletionTimestamp" in live["metadata"]:
             del self.objects[ref]
         return live
 

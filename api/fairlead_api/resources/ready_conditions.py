@@ -120,10 +120,10 @@ READY: Final = ConditionType(
         Reason(
             "SecretNotOurs",
             ("False",),
-            "A Secret or ConfigMap with the name that the User needs exists, and belongs to another program. The "
-            "operator never overwrites this object.",
-            "Delete or rename the object that the message names, or set spec.token.secretName.",
-            USER_ONLY,
+            "A Secret or ConfigMap with the name that the User or the Links of a Cluster need exists, and belongs to "
+            "another program. The operator never overwrites this object.",
+            "Delete or rename the object that the message names, or set spec.token.secretName of the User.",
+            (ResourceKind.USER, ResourceKind.LINK),
         ),
         Reason(
             "NamespaceNotAllowed",

@@ -25,7 +25,6 @@ from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     BROKER_COMPONENT,
     CLUSTER,
-    CLUSTER_LABEL,
     RENEW_CA_ANNOTATION,
     SECRET,
     Manifest,
@@ -48,7 +47,7 @@ from fairlead_operator.plan.securing.certificates import (
 )
 from fairlead_operator.plan.securing.steps import overlap_of
 from fairlead_operator.ports import KubernetesApi
-from fairlead_operator.render.metadata import framed
+from fairlead_operator.render.metadata import belongs_to, framed
 from fairlead_operator.render.security import data_tls_name
 from fairlead_operator.telemetry import Log
 
@@ -72,7 +71,7 @@ class CertificatesStep:
         names = [authority_name(cluster.name), *(each.secret for each in leaves)]
         stored = await asyncio.gather(*(self._read(cluster, name) for name in names))
         for name, secret in zip(names, stored, strict=True):
-            if secret is not None and not _is_ours(secret, cluster):
+            if secret is not None and not belongs_to(secret, cluster.name, cluster.metadata.uid):
                 return Certificates(foreign=f"Secret {name}")
         kept, *contents = map(_content, stored)
         done = await self._bring(cluster, kept, list(zip(leaves, contents, strict=True)), reports)
@@ -197,14 +196,6 @@ def _content(secret: Manifest | None) -> dict[str, bytes]:
     return (
         {} if secret is None else {name: bytes_of(each) for name, each in (secret.get("data") or {}).items()}
     )
-
-
-def _is_ours(secret: Manifest, cluster: Cluster) -> bool:
-    """Return whether the operator created the Secret, for this Cluster or an earlier Cluster of the same name."""
-    metadata = secret["metadata"]
-    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
-    is_labelled = (metadata.get("labels") or {}).get(CLUSTER_LABEL) == cluster.name
-    return is_labelled and owners <= {cluster.metadata.uid}
 
 
 def _subject(cluster: Cluster) -> str:

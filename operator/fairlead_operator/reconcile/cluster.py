@@ -83,6 +83,7 @@ from fairlead_operator.reconcile.etcd import EtcdSecurity, EtcdStep, etcd_author
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.render import Images, TemplateRefused
 from fairlead_operator.render.inputs import Transport
+from fairlead_operator.render.metadata import belongs_to
 from fairlead_operator.telemetry import Log
 
 REFUSED_SECONDS: Final = 30.0
@@ -384,7 +385,7 @@ class ClusterReconciler:
             live = self._cache.get(ref)
         if live is None:
             live = await self._api.get(ref)
-        if live is not None and not _is_ours(live, cluster):
+        if live is not None and not belongs_to(live, cluster.name, cluster.metadata.uid):
             raise Invalid(422, "NotOurs", "an object of this name exists that the operator did not create")
         await self._api.apply_if_changed(manifest, live)
 
@@ -403,7 +404,10 @@ class ClusterReconciler:
 
     async def _delete_own(self, live: Manifest, cluster: Cluster) -> None:
         """Delete an object, unless the operator did not create it or its deletion has begun."""
-        if not _is_ours(live, cluster) or "deletionTimestamp" in live["metadata"]:
+        if (
+            not belongs_to(live, cluster.name, cluster.metadata.uid)
+            or "deletionTimestamp" in live["metadata"]
+        ):
             return
         try:
             await self._api.delete(_ref(live), uid=live["metadata"]["uid"])
@@ -459,16 +463,3 @@ def _component(manifest: Manifest) -> str:
 def _ref(manifest: Manifest) -> ObjectRef:
     kind = next(each for each in (*OWNED_KINDS, CERTIFICATE, USER) if each.kind == manifest["kind"])
     return ObjectRef(kind, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-
-
-def _is_ours(live: Manifest, cluster: Cluster) -> bool:
-    """Return whether the operator created the object for this Cluster or may adopt it.
-
-    An object with the operator's labels but without an owner was retained when an earlier Cluster of the same name was
-    deleted.
-    """
-    metadata = live["metadata"]
-    if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster.name:
-        return False
-    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
-    return owners <= {cluster.metadata.uid}

@@ -30,10 +30,8 @@ from fairlead_operator.brokers.links import (
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
     CLUSTER,
-    FIELD_MANAGER,
     LINK,
     LINK_FINALIZER,
-    MANAGED_BY_LABEL,
     SECRET,
     Manifest,
     ObjectRef,
@@ -57,6 +55,7 @@ from fairlead_operator.reconcile.lasting_rights import LastingRights
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
 from fairlead_operator.reconcile.statuses import status_manifest
 from fairlead_operator.render.links import credentials_of, empty_credentials
+from fairlead_operator.render.metadata import belongs_to
 
 CONFLICT_SECONDS: Final = 0.5
 LOOK_SECONDS: Final = 15.0
@@ -128,9 +127,8 @@ class LinkReconciler:
 
     async def _bring(self, link: Link, manifest: Manifest, cluster: Manifest) -> float:
         """Make the link match its resource, and report the link as the brokers then describe it."""
-        outcome = LinkOutcome()
+        finding = await self._publish(link, cluster)
         try:
-            finding = await self._publish(link, cluster)
             admin = await self._brokers.admin(cluster, request_timeout=REQUEST_TIMEOUT)
             if finding is None:
                 finding = await self._change(link, admin)
@@ -141,7 +139,7 @@ class LinkReconciler:
             )
         except (BrokersUnavailable, ClusterError) as error:
             silent = Finding("ClusterNotReady", f"the cluster did not carry out the request: {error}")
-            outcome = LinkOutcome(findings=(silent,))
+            outcome = LinkOutcome(findings=(silent,) if finding is None else (finding, silent))
         await self._report(link, manifest, outcome)
         return PROMOTION_SECONDS if is_waiting(link, outcome.topics) else LOOK_SECONDS
 
@@ -177,7 +175,7 @@ class LinkReconciler:
         return await self._store(link, cluster, keys)
 
     async def _store(self, link: Link, cluster: Manifest, keys: dict[str, str | None]) -> Finding | None:
-        """Change the keys of the link in the Secret of all links, which other Links change at the same time."""
+        """Change the keys of the link in the Secret of all links, which other Links change at the same time (rule K6)."""
         ref = ObjectRef(SECRET, link.namespace, link_credentials_name(link.spec.cluster_ref.name))
         stored = await self._api.get(ref)
         data = (stored or {}).get("data") or {}
@@ -186,8 +184,8 @@ class LinkReconciler:
             return None
         if stored is None:
             await self._api.apply(empty_credentials(Cluster.parse(cluster)))
-        elif (stored["metadata"].get("labels") or {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
-            return Finding("SecretNotOurs", f"Secret {ref.name} exists and does not belong to the operator")
+        elif not belongs_to(stored, cluster["metadata"]["name"], cluster["metadata"]["uid"]):
+            return Finding("SecretNotOurs", f"Secret {ref.name} exists and does not belong to the Cluster")
         await self._api.patch(ref, {"data": changes})
         return None
 

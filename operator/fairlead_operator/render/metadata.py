@@ -1,11 +1,11 @@
-"""Metadata of rendered objects: kind, name, labels and owner."""
+"""Metadata of the objects of a Cluster: kind, name, labels and owner."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fairlead_api.resources.cluster import Cluster
-from fairlead_operator.naming import CLUSTER, Kind, Manifest, owned_labels
+from fairlead_operator.naming import CLUSTER, CLUSTER_LABEL, Kind, Manifest, owned_labels
 
 
 def framed(
@@ -45,3 +45,16 @@ def owner_reference(cluster: Cluster) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def belongs_to(live: Manifest, cluster: str, uid: str) -> bool:
+    """Return whether the operator created the object for the Cluster with this name and uid, or may adopt it (rule K6).
+
+    An object with the operator's labels but without an owner was retained when an earlier Cluster of the same name was
+    deleted.
+    """
+    metadata = live["metadata"]
+    if (metadata.get("labels") or {}).get(CLUSTER_LABEL) != cluster:
+        return False
+    owners = {owner["uid"] for owner in metadata.get("ownerReferences") or [] if owner.get("controller")}
+    return owners <= {uid}
