@@ -199,8 +199,8 @@ def access_searches(share: float) -> Outcome:
 
 
 def wire_fuzz(share: float) -> Outcome:
-    """Send 10 million bad inputs over HTTP to an open broker, and as many without a token to a closed broker."""
-    passed, series, wanted = True, _earlier("wire-fuzz"), _count(10_000_000, share)
+    """Send 5 million bad inputs over HTTP to an open broker, and as many without a token to a closed broker."""
+    passed, series, wanted = True, _earlier("wire-fuzz"), _count(5_000_000, share)
     for name, further in (("open", ()), ("closed", ("--stranger",))):
 
         def run(inputs: int, options: tuple[str, ...] = further) -> tuple[int, dict[str, Any]]:
