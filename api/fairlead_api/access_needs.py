@@ -27,7 +27,11 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kind of resource. The only name of the kinds CLUSTER and SECURITY is `*`."""
+    """Kind of resource. The only name of the kinds CLUSTER and SECURITY is `*`.
+
+    A caller with rights on SECURITY can become any principal. Rights on CLUSTER are separate, so that the operators of
+    brokers need no rights on SECURITY (rule Z16).
+    """
 
     __hash__ = str.__hash__
 

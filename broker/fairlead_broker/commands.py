@@ -96,6 +96,10 @@ ClientCa = Annotated[
     Path | None,
     typer.Option(help="PEM file: clients need a certificate of one of these authorities."),
 ]
+TlsMin = Annotated[
+    Literal["1.2", "1.3"] | None,
+    typer.Option(help="Lowest TLS version that clients may use.", show_default="1.3"),
+]
 AdvertiseTls = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Address advertised to clients that use TLS.")
 ]
@@ -143,6 +147,20 @@ AdminTokenFile = Annotated[
     Path | None,
     typer.Option(help="File with the token of user:admin; created with a new token if it is missing."),
 ]
+MetricsAccess = Annotated[
+    Literal["open", "token"] | None,
+    typer.Option(
+        help="token: /metrics needs the token of a caller that may describe the cluster.",
+        show_default="token with --security enforce on addresses other than loopback, else open",
+    ),
+]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST,HOST",
+        help="Further host names by which clients may call a broker on a loopback address.",
+    ),
+]
 Console = Annotated[
     bool | None,
     typer.Option(
@@ -169,6 +187,7 @@ def broker_start(
     tls: Tls = None,
     peer_tls: PeerTlsFolder = None,
     client_ca: ClientCa = None,
+    tls_min: TlsMin = None,
     advertise: Advertise = None,
     advertise_tls: AdvertiseTls = None,
     peer_advertise: PeerAdvertise = None,
@@ -183,6 +202,8 @@ def broker_start(
     superusers: Superusers = None,
     admin_token_file: AdminTokenFile = None,
     allow_plaintext: AllowPlaintext = None,
+    metrics_access: MetricsAccess = None,
+    hosts: Hosts = None,
     output: Output = "table",
 ) -> None:
     """Start one broker. Every option can also be set by a variable: --data by FAIRLEAD_DATA.

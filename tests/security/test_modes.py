@@ -1,4 +1,4 @@
-"""Modes, tokens and ACLs of running brokers: when changes apply, and refusals (rules Z1 to Z10, A3, A21)."""
+"""Modes, tokens and ACLs of running brokers: when changes apply, and refusals (rules Z1 to Z10, Z16, A3, A21)."""
 
 from __future__ import annotations
 
@@ -61,6 +61,45 @@ async def test_a_caller_cannot_lock_itself_out(tmp_path: Path) -> None:
             assert ("user:ann", "describe", "topic:shop.orders") in denied
     finally:
         await cluster.close()
+
+
+async def test_rights_on_cluster_and_on_security_are_separate(secured: Secured) -> None:
+    """A caller with every right on `cluster` can grant nothing; one with rights on `security` can grant all (rule Z16).
+
+    The second caller has no right on `cluster` until it takes the right.
+    """
+    runner, keeper = [(await secured.token(f"user:{name}"))["token"] for name in ("runner", "keeper")]
+    await secured.acl("user:runner", "all", "cluster:*")
+    await secured.acl("user:keeper", "all", "security:*")
+    ann = {"principal": "user:ann", "operations": ["read"], "kind": "topic", "pattern": "*"}
+    calls = (
+        ("POST", "/v1/tokens", {"principal": "user:admin"}),
+        ("POST", "/v1/acls", ann),
+        ("PUT", "/v1/quotas/user%3Aann", QUOTA),
+    )
+    keys = {
+        "security.mode": "open",
+        "tokens.valid.after": "2026-01-01T00:00:00Z",
+        "audit.topic.enable": "true",
+    }
+    patches = [{"config": {name: text}} for name, text in keys.items()]
+    plain = {"config": {"auto.create.topics.enable": "true"}}
+
+    async def patched(token: str, body: dict[str, object]) -> Answer:
+        return await secured.call("PATCH", "/v1/cluster/config", token, body)
+
+    refused = [await secured.call(method, path, runner, body) for method, path, body in calls]
+    refused += [await patched(runner, body) for body in [*patches, {"config": None}]]
+    allowed = await patched(runner, plain)
+    granted = [await secured.call(method, path, keeper, body) for method, path, body in calls]
+    closed = [await patched(keeper, body) for body in (*patches, plain)]
+    who = await secured.call("GET", "/v1/whoami", granted[0].json["token"])
+
+    assert {(each.code, each.json["resource"]) for each in refused} == {("forbidden", "security:*")}
+    assert allowed.status == 200
+    assert [each.status for each in granted] == [201, 201, 200]
+    assert {(each.code, each.json["resource"]) for each in closed} == {("forbidden", "cluster:*")}
+    assert (who.json["principal"], who.json["superuser"]) == ("user:admin", True)
 
 
 async def test_a_mode_waits_for_its_feature_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

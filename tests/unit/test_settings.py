@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 
 import checkout
 from fairlead_api.bodies.requests import TIMEOUT_MS_MAX, WAIT_MS_MAX
+from fairlead_broker.commands import broker_start
 from fairlead_broker.settings import KAFKA_SCHEMES, BrokerSettings, Endpoint
 from page_kit import blocks
 from refusals import raises
@@ -295,6 +297,42 @@ def test_issuers_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     for issuers in refused:
         with pytest.raises(ValidationError):
             BrokerSettings.load({"issuers": issuers})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("tls", "/tls"),
+        ("peer_tls", "/peer-tls"),
+        ("client_ca", "/clients.pem"),
+        ("tls_min", "1.2"),
+        ("listen", "http://127.0.0.1:1,https://127.0.0.1:2"),
+        ("peer_listen", "https://127.0.0.1:3"),
+        ("ops_listen", "https://127.0.0.1:4"),
+        ("advertise_tls", "b1.example:9523"),
+        ("hosts", "b1.example,b1"),
+        ("security", "observe"),
+        ("superusers", "user:ann,group:ops:*"),
+        ("admin_token_file", "/admin.token"),
+        ("allow_plaintext", "true"),
+        ("metrics_access", "token"),
+    ],
+)
+def test_a_setting_of_security_is_a_flag_a_variable_and_a_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str
+) -> None:
+    """A flag, a variable and a key of the file have the name of the setting, and the same meaning (rule T17)."""
+    if name != "tls":
+        # Addresses with `https` and the authorities of clients need a certificate.
+        monkeypatch.setenv("FAIRLEAD_TLS", "/tls")
+    (tmp_path / "broker.toml").write_text(f'{name} = "{text}"\n')
+    default = BrokerSettings.load()
+    by_flag, by_file = BrokerSettings.load({name: text}), BrokerSettings.load({}, tmp_path / "broker.toml")
+    monkeypatch.setenv(f"FAIRLEAD_{name.upper()}", text)
+
+    assert getattr(by_flag, name) != getattr(default, name)
+    assert by_flag == by_file == BrokerSettings.load()
+    assert name in inspect.signature(broker_start).parameters
 
 
 def test_a_closed_broker_needs_an_administrator(tmp_path: Path) -> None:
