@@ -8,7 +8,7 @@ import shlex
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from browser_kit import violations, watched
+from browser_kit import command_of, violations, watched
 from console_kit import ask, running_console
 from fairlead import TopicPartition
 from fairlead.blocking import Admin
@@ -17,11 +17,6 @@ from fairlead.errors import GroupNotFoundError, TopicNotFoundError
 # Pages in both colour schemes are tested in test_browser.py.
 in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
 pytestmark = pytest.mark.slow
-
-
-def command_of(page: Page) -> list[str]:
-    """Return the words of the command that the page shows for the last change."""
-    return shlex.split(page.locator(".banner .same code").inner_text())
 
 
 @in_light

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from broker_process import BrokerProcess
-from browser_kit import violations
+from browser_kit import command_of, violations
 from fairlead.blocking import Admin, Producer
 from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
 from waiting import pause_blocking
@@ -40,11 +39,6 @@ def source(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
                 admin.delete_link(link.name)
     finally:
         broker.kill()
-
-
-def command_of(page: Page) -> list[str]:
-    """Return the words of the command that the page shows for the last change."""
-    return shlex.split(page.locator(".banner .same code").inner_text())
 
 
 def test_a_link_is_created_changed_promoted_and_deleted(

@@ -30,7 +30,7 @@ COMPRESSED_MAX = 150 * 1024
         ("/groups", ["billing", "orders"]),
         ("/groups/billing", ["orders", "none"]),
         ("/groups/billing/reset?to=latest", ["fairlead group reset billing --to latest"]),
-        ("/brokers", ["controller", "KiB", "% of", "0/s", "0 B/s"]),
+        ("/brokers", ["controller", "iB", "% of", "0/s", "0 B/s"]),
         ("/kafka", ["fairlead broker start --kafka-listen"]),
         ("/topics/latest/cleaning", ["Clean now", "leader"]),
         ("/topics/orders/cleaning", ["cleanup.policy=compact"]),

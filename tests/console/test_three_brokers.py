@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from playwright.sync_api import Browser, Page, expect
 
-from browser_kit import violations, watched
+from browser_kit import command_of, violations, watched
 from console_kit import posted, running_console
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Producer
@@ -92,11 +91,6 @@ def console(cluster: Processes) -> Iterator[str]:
     """Run a console that begins at the two brokers that keep running."""
     with running_console(",".join(cluster.bootstrap("http")[:2])) as address:
         yield address
-
-
-def command_of(page: Page) -> list[str]:
-    """Return the words of the command that the page shows for the last change."""
-    return shlex.split(page.locator(".banner .same code").inner_text())
 
 
 def settled(admin: Admin) -> None:

@@ -82,16 +82,18 @@
         { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`,
           values: (_, splits, __, ___, step) => splits.map((at) => local.format(new Date(at * 1000)).slice(11, step < 60 ? 19 : 16)) },
         { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`, size: 62,
-          values: (_, splits) => splits.map(text) },
+          values: (_, splits) => splits.map(text), ...(unit === "bytes" ? { incrs: byteSteps } : {}) },
       ],
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, 1)] } },
+      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.05, unit === "bytes" ? 8 : 1)] } },
     }, data, place));
   };
+  // Ticks of bytes are powers of two, because sizes have binary prefixes.
+  const byteSteps = Array.from({ length: 50 }, (_, power) => 2 ** power);
   const bytes = (value) => {
     const units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let place = 0;
     while (value >= 1024 && place < units.length - 1) { value /= 1024; place += 1; }
-    return `${value.toFixed(value < 10 && place ? 1 : 0)} ${units[place]}`;
+    return `${Number(value.toFixed(value < 10 ? 1 : 0))} ${units[place]}`;
   };
   const drawAll = (root) => root.querySelectorAll("figure[data-plot]").forEach(draw);
   const redraw = () => {

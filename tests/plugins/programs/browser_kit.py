@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import typer
 from playwright.sync_api import expect
 
 import checkout
+from fairlead.cli.main import EXTRA_VERBS, GROUP_HELP, app, extra_command, imported
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -35,6 +38,21 @@ def watched(context: BrowserContext) -> tuple[Page, list[str]]:
         ),
     )
     return page, wrong
+
+
+def command_of(page: Page) -> list[str]:
+    """Return the words of the command that a page shows for the last change; the command line accepts them."""
+    words = shlex.split(page.locator(".banner .same code").inner_text())
+    program, name, *rest = words
+    assert program == "fairlead"
+    root: Any = typer.main.get_command(app)
+    command: Any = root.commands[name] if name in GROUP_HELP else imported(name)
+    while hasattr(command, "commands"):
+        verb, *rest = rest
+        command = extra_command(name, verb) if (name, verb) in EXTRA_VERBS else command.commands[verb]
+    # A wrong word or option is an error of the parser.
+    command.make_context(program, rest).close()
+    return words
 
 
 def await_htmx(page: Page) -> None:
