@@ -36,7 +36,7 @@ def problems(picture: Picture) -> Sequence[Advice]:
         found.append(_at_brokers(text, "broker reports"))
     if picture.full_disks:
         brokers = _brokers(picture.full_disks)
-        text = f"No space is left on the disk of {brokers}, so records are refused: free space, or lower retention.bytes."
+        text = f"No space is left on the disk of {brokers}, so records are refused: free it, or lower retention.bytes."
         found.append(_at_brokers(text, "broker reports"))
     if health.without_leader:
         found.append(_at_topics(f"{_partitions(health.without_leader)} without a leader cannot be used."))
