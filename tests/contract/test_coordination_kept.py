@@ -225,7 +225,7 @@ RECORDS: dict[str, Record] = {
         replication_factor=2,
         state=LinkState.PAUSED,
         acls=True,
-        policies=LinkPolicies(truncated="stop", expired="stop", recreated="replace"),
+        policies=LinkPolicies(truncated="stop", expired="stop", recreated="replace", log_start="own"),
         bytes_per_second=7,
         acknowledgements=2,
         created_us=_TIME,

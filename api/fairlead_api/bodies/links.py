@@ -62,18 +62,21 @@ class LinkSource(Request, frozen=True, kw_only=True):
 
 
 class LinkPolicies(Request, frozen=True, kw_only=True):
-    """Reactions of mirrors to losses of the source.
+    """Reactions of mirrors to losses and deletions of the source.
 
     `truncated` decides about records that the source lost after they were copied: `follow` drops them from the mirror,
     and `stop` stops the partition. `expired` decides about records that the source deleted before they were copied:
     `skip` continues after them, and `stop` stops the partition. `recreated` decides about a topic that was deleted
     and created again in the source: `stop` stops its mirror, and `replace` deletes the mirror and its records, and
-    mirrors the new topic.
+    mirrors the new topic. `log_start` decides about records that the source deletes after they were copied: `source`
+    deletes them from the mirror, and `own` keeps them until the retention of the mirror deletes them. Records that are
+    deleted on request in the source are always deleted from the mirror.
     """
 
     truncated: Literal["follow", "stop"] = "follow"
     expired: Literal["skip", "stop"] = "skip"
     recreated: Literal["stop", "replace"] = "stop"
+    log_start: Literal["source", "own"] = "source"
 
 
 class CreateLinkRequest(Request, frozen=True, kw_only=True, omit_defaults=True):
@@ -118,6 +121,7 @@ class AlterLinkPolicies(Request, frozen=True, kw_only=True):
     truncated: Literal["follow", "stop"] | UnsetType = UNSET
     expired: Literal["skip", "stop"] | UnsetType = UNSET
     recreated: Literal["stop", "replace"] | UnsetType = UNSET
+    log_start: Literal["source", "own"] | UnsetType = UNSET
 
 
 class AlterLinkRequest(Request, frozen=True, kw_only=True):

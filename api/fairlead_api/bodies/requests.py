@@ -195,7 +195,10 @@ class ProduceFrameMeta(Request, frozen=True, kw_only=True):
 
 
 class FetchFrameMeta(Answer, frozen=True, kw_only=True):
-    """Metadata of a fetch frame with data: the partition and its offsets."""
+    """Metadata of a fetch frame with data: the partition and its offsets.
+
+    Records below `deleted_to` were deleted on request; the member is left out if none were.
+    """
 
     topic_id: str
     partition: int
@@ -204,6 +207,7 @@ class FetchFrameMeta(Answer, frozen=True, kw_only=True):
     log_start_offset: int
     last_stable_offset: int
     leader_epoch: int
+    deleted_to: int | UnsetType = UNSET
 
 
 class FetchProblemMeta(Answer, frozen=True, kw_only=True):

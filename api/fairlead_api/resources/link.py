@@ -74,7 +74,7 @@ class LinkPatterns(Part):
 
 
 class LinkPolicies(Part):
-    """Reactions of mirrors to losses of the source."""
+    """Reactions of mirrors to losses and deletions of the source."""
 
     truncated: Literal["Follow", "Stop"] = "Follow"
     """Follow: a mirror drops records that the source lost. Stop: the partition stops."""
@@ -84,6 +84,9 @@ stops."""
     recreated: Literal["Stop", "Replace"] = "Stop"
     """Stop: the mirror of a topic that was deleted and created again in the source stops, and keeps its records. \
 Replace: the mirror is deleted, and the new topic is mirrored."""
+    log_start: Literal["Source", "Own"] = "Source"
+    """Source: records that the source deletes are deleted from a mirror. Own: a mirror keeps them until its own \
+retention deletes them; records that are deleted on request in the source are deleted all the same."""
 
 
 class LinkPromotion(Part):

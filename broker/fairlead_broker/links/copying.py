@@ -32,6 +32,15 @@ class OnExpiry(StrEnum):
     STOP = "stop"
 
 
+class LogStart(StrEnum):
+    """Log start of a mirror (rule L16)."""
+
+    SOURCE = "source"
+    """The mirror starts where its source starts, and its own retention is not evaluated."""
+    OWN = "own"
+    """The mirror keeps records by its own retention, also records that the source's retention has deleted."""
+
+
 class FaultReason(StrEnum):
     """Reason why a mirror's partition stops copying."""
 
@@ -69,7 +78,7 @@ class Arrived:
     last_epoch: LeaderEpoch | None
     """Leader epoch of the last batch; None if there are no batches."""
     log_start: Offset
-    """Log start of the source."""
+    """Offset below which the mirror deletes its records, from `followed_start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +111,7 @@ SourceAnswer: TypeAlias = Arrived | Truncated | Expired | Gone
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append the batches unchanged, then follow the log start of the source."""
+    """Append the batches unchanged, then delete the records below an offset."""
 
     log_start: Offset
 
@@ -145,6 +154,15 @@ class Stop:
 
 
 CopyStep: TypeAlias = Append | RaiseEpoch | Cut | Skip | Stop
+
+
+def followed_start(policy: LogStart, log_start: Offset, deleted_to: Offset) -> Offset:
+    """Return the offset below which a mirror deletes its records.
+
+    `log_start`: log start of the source. `deleted_to`: offset below which records of the source were deleted on
+    request; these records may be personal data, so an archive deletes them too.
+    """
+    return log_start if policy is LogStart.SOURCE else min(deleted_to, log_start)
 
 
 def next_step(

@@ -592,4 +592,5 @@ def _entry(key: TopicIdPartition, log: PartitionLog) -> PartitionCheckpoint:
         recovery_point=log.synced_offset,
         damaged=log.damaged,
         cleaning=None if log.cleaning == NEVER_CLEANED else log.cleaning,
+        deleted_to=min(log.deleted_to, log.log_start_offset),
     )

@@ -66,6 +66,8 @@ class PartitionCheckpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
     damaged: tuple[DamagedRange, ...] = ()
     cleaning: CleaningState | None = None
     """Facts about the cleaning of the log, or None if the log was never cleaned."""
+    deleted_to: Offset = Offset(0)
+    """Offset below which records were deleted on request; at most the log start."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

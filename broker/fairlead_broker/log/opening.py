@@ -113,6 +113,8 @@ class _Opening:
         if self._checkpoint and self._checkpoint.cleaning:
             log.set_cleaning(self._checkpoint.cleaning)
         log.set_start(log_start, synced, high_watermark, (*known, *recovery.report.damaged))
+        if self._checkpoint:
+            log.note_deleted(min(self._checkpoint.deleted_to, log.log_start_offset))
         if existed and not self._durable:
             self._keep_the_end(writer)
         return log

@@ -27,7 +27,7 @@ from fairlead_broker.log.aborted_index import first_offset, without_aborted
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, RoundDone
 from fairlead_broker.log.cleaning.swap import begin_swap, drop_cleaned, finish_swap
 from fairlead_broker.log.copies import first_offsets, read_copies
-from fairlead_broker.log.errors import LogCut, LogDamaged, Shortage, StorageFailed, wrap_os_error
+from fairlead_broker.log.errors import LogCut, LogDamaged, LogError, Shortage, StorageFailed, wrap_os_error
 from fairlead_broker.log.health import DirectoryHealth
 from fairlead_broker.log.leader_epochs import EpochStart, LeaderEpochs
 from fairlead_broker.log.producer_snapshots import LoggedProducers
@@ -118,6 +118,8 @@ class PartitionLog(ReadableLog):
         """
         self.cleaning = CleaningState()
         """Facts about the cleaning of the log, which the next checkpoint makes durable."""
+        self.deleted_to = Offset(0)
+        """Offset below which records were deleted on request, and not only by retention."""
         self._storage = storage
         self._config = config
         self._health = health
@@ -488,6 +490,30 @@ class PartitionLog(ReadableLog):
                     raise
             return self.drop_below_start(remove_us)
 
+    def delete_to(self, offset: Offset, *, remove_us: TimestampUs = TIME_MIN) -> list[Segment]:
+        """Delete records on request: move the log start like `advance_log_start`, and durably remember the offset.
+
+        An offset below the log start is remembered too. Raises like `advance_log_start`.
+        """
+        with self._write_lock:
+            before, start = self.deleted_to, self._log_start
+            self.deleted_to = max(before, offset)
+            try:
+                gone = self.advance_log_start(offset, remove_us=remove_us)
+                if before < offset <= start:
+                    self._write_checkpoint()
+            except LogError:
+                self.deleted_to = before
+                raise
+            return gone
+
+    def note_deleted(self, offset: Offset) -> None:
+        """Remember that records below an offset were deleted on request; the next checkpoint makes it durable.
+
+        The event loop calls this method while a disk thread may hold the lock, so the method takes no lock.
+        """
+        self.deleted_to = max(self.deleted_to, min(offset, self._end))
+
     def move_log_start(self, offset: Offset) -> bool:
         """Move the log start for readers, and return False if the log already starts there.
 
@@ -738,6 +764,7 @@ class PartitionLog(ReadableLog):
             self._log_start, self._synced = before
             raise
         self._end, self._generation = end, self._generation + 1
+        self.deleted_to = min(self.deleted_to, end)
         self.set_cleaning(self.cleaning)
         self.damaged = merge_ranges(self.damaged, self._log_start, end)
         self.checkpoint_high_watermark = min(self.checkpoint_high_watermark, end)
@@ -776,6 +803,7 @@ class PartitionLog(ReadableLog):
         self._segments = (fresh,)
         self._names = self._names_synced = self._names + 1
         self._log_start = self._synced = self._end = self.checkpoint_high_watermark = offset
+        self.deleted_to = min(self.deleted_to, offset)
         self.cleaning = replace(CleaningState(), cleaned=offset, removed=self.cleaning.removed)
         self._generation += 1
         self.producers.rebuild(self._segments, offset)

@@ -128,6 +128,8 @@ class ReplicaFetchResult(PeerPartition, frozen=True, kw_only=True, omit_defaults
     """Leader epoch of the record before the log start; None if the leader knows no such epoch."""
     removed: Offset = Offset(0)
     """Offset below which the leader's log may lack tombstones and markers."""
+    deleted_to: Offset = Offset(0)
+    """Offset below which the leader's records were deleted on request."""
     data: Sequence[memoryview] = ()
     """Whole batches. A leader may pass the batches in several pieces. A follower receives at most one piece, a
     memoryview of the body.

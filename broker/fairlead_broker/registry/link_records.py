@@ -50,6 +50,10 @@ class LinkPolicies(Entry, frozen=True, kw_only=True):
     """`stop`: stop a mirror whose topic was deleted and created again in the source. `replace`: delete the mirror, and
     mirror the new topic.
     """
+    log_start: str = "source"
+    """`source`: the log start of a mirror follows the source's. `own`: the mirror deletes records by its own retention,
+    and records that were deleted on request in the source.
+    """
 
 
 class LinkRecord(Record, frozen=True, kw_only=True):

@@ -95,6 +95,8 @@ class FetchResult:
     log_start_offset: Offset
     last_stable_offset: Offset
     leader_epoch: LeaderEpoch
+    deleted_to: Offset
+    """Offset below which records were deleted on request; 0 if none were."""
 
     @property
     def nbytes(self) -> int:

@@ -69,6 +69,7 @@ def build_upkeep(engine: Engine, entry: Entry, parts: ReplicaParts) -> UpkeepPar
             parts.replicas,
             engine.disk,
             clock,
+            entry.mirror.metadata,
             interval_seconds=lambda: parts.configs.retention_check_seconds,
             failed=parts.disk.health.fail,
             count_deleted=engine.meters.deleted,

@@ -15,6 +15,7 @@ from fairlead_broker.links.copying import (
     Expired,
     FaultReason,
     Gone,
+    LogStart,
     MirrorLog,
     OnExpiry,
     OnTruncation,
@@ -23,6 +24,7 @@ from fairlead_broker.links.copying import (
     SourceAnswer,
     Stop,
     Truncated,
+    followed_start,
     next_step,
 )
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart
@@ -99,3 +101,10 @@ def test_policies_stop_a_partition() -> None:
     assert next_step(replace(EMPTY), arrived(1, 0), OnTruncation.STOP, OnExpiry.STOP) == RaiseEpoch(
         LeaderEpoch(2)
     )
+
+
+def test_a_mirror_with_its_own_log_start_follows_only_deletions_on_request() -> None:
+    """Retention of the source moves the log start of other mirrors only, and no deletion exceeds the source's start."""
+    assert followed_start(LogStart.SOURCE, Offset(9), Offset(4)) == 9
+    assert followed_start(LogStart.OWN, Offset(9), Offset(4)) == 4
+    assert followed_start(LogStart.OWN, Offset(9), Offset(12)) == 9

@@ -1,4 +1,4 @@
-"""The choice of the segments to delete, rule by rule, and its invariants."""
+"""The choice of the segments to delete, rule by rule, and its invariants; deletions on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, TimestampUs
+from fairlead_broker.log import OffsetOutOfRange
 from fairlead_broker.log.retention import Expiry, Reason, SegmentFacts, expire
+from log_kit import BatchMaker, LogBox
 
 NOW_US = TimestampUs(1_000_000_000)
 SECOND_US = 1_000_000
@@ -217,3 +219,32 @@ def test_what_always_holds(
             assert NOW_US - segment.newest_time_us > retention_ms * 1000
     again = decide(rest, config, log_start=expiry.log_start, high_watermark=high_watermark)
     assert not again.segments
+
+
+def test_deletions_on_request_are_remembered_apart_from_the_log_start(box: LogBox, make: BatchMaker) -> None:
+    """The offset of a deletion survives a restart, even below the log start, and never exceeds the end of the log."""
+    log = box.open()
+    make.fill(log, 10)
+    log.sync()
+    log.checkpoint_high_watermark = log.end_offset
+    log.advance_log_start(Offset(8))
+    assert log.deleted_to == 0
+    log.delete_to(Offset(4))
+    log.delete_to(Offset(2))
+    with pytest.raises(OffsetOutOfRange):
+        log.delete_to(Offset(21))
+    box.kill()
+    log = box.open()
+    assert (log.deleted_to, log.log_start_offset) == (4, 8)
+    log.checkpoint_high_watermark = log.end_offset
+    log.delete_to(Offset(12))
+    box.kill()
+    log = box.open()
+    assert (log.deleted_to, log.log_start_offset) == (12, 12)
+    log.note_deleted(Offset(30))
+    assert log.deleted_to == log.end_offset
+    log.truncate_to(Offset(14))
+    assert log.deleted_to == 14
+    log.restart_at(Offset(6))
+
+    assert log.deleted_to == 6

@@ -32,6 +32,7 @@ def new_link(request: CreateLinkRequest, source: LinkSource, now_us: TimestampUs
             truncated=request.policies.truncated,
             expired=request.policies.expired,
             recreated=request.policies.recreated,
+            log_start=request.policies.log_start,
         ),
         bytes_per_second=request.bytes_per_second,
         created_us=now_us,
@@ -56,6 +57,7 @@ def altered(request: AlterLinkRequest, source: LinkSource, record: LinkRecord) -
             truncated=policies.truncated or record.policies.truncated,
             expired=policies.expired or record.policies.expired,
             recreated=policies.recreated or record.policies.recreated,
+            log_start=policies.log_start or record.policies.log_start,
         ),
         bytes_per_second=record.bytes_per_second if limit is UNSET else limit,
     )

@@ -157,6 +157,7 @@ class FollowerReplica:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
             return self._step(Diverged(epoch, end, self.log.end_offset_for_epoch(epoch)))
         self._leader_removed = result.removed
+        self.log.note_deleted(result.deleted_to)
         end = self.log.end_offset
         how = copying(end, self.log.cleaning.removed, result.removed, _cut_to(end, result))
         if how is Copying.COPY_AGAIN and not self._is_eligible:

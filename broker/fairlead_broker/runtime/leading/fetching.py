@@ -138,6 +138,7 @@ class _Reading:
             next_offset=self._next_offset,
             high_watermark=self._high_watermark,
             log_start_offset=self.partition.log_start_offset,
+            deleted_to=self.partition.log.deleted_to,
             last_stable_offset=self.limit if self._committed else self.partition.stable_limit,
             leader_epoch=self.partition.leader_epoch,
         )

@@ -1,4 +1,4 @@
-"""Disk work of a mirror's leader: appends copied batches, skips offsets, and follows the log start of the source.
+"""Disk work of a mirror's leader: appends copied batches, skips offsets, and deletes records that the source deleted.
 
 `linking` calls these functions one at a time for each partition. The stored bytes are those of the source. Each
 function raises `LogError`, after which the log is in a state from which the next fetch continues.
@@ -53,8 +53,14 @@ class MirrorCopies:
         partition.copied(0, 0)
         partition.time_passed()
 
-    async def follow_start(self, partition: LeaderReplica, log_start: Offset) -> None:
-        """Delete the records below the source's log start that are committed here."""
+    async def follow_start(self, partition: LeaderReplica, log_start: Offset, deleted_to: Offset) -> None:
+        """Delete the records below an offset that are committed here.
+
+        `deleted_to`: offset below which records of the source were deleted on request, which mirrors of this mirror
+        need.
+        """
+        if deleted_to > partition.log.deleted_to:
+            partition.log.note_deleted(min(deleted_to, partition.readable_limit))
         offset = min(log_start, partition.readable_limit)
         if offset > partition.log_start_offset:
             await self._run(partial(self._advance, partition, offset))

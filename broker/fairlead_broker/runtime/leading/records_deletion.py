@@ -68,14 +68,14 @@ class RecordsDeletion:
         return log_start
 
     def _advance(self, partition: LeaderReplica, offset: Offset) -> Offset:
-        """Move the log start. The call blocks and runs in the disk pool."""
+        """Delete the records below an offset. The call blocks and runs in the disk pool."""
         log = partition.log
         if offset > log.synced_offset:
             # With durability=replicated, records below the offset may be unsynced. After a crash, a recovery point at
             # an unsynced offset would be invalid.
             log.sync()
         delay_us = partition.config.file_delete_delay_ms * 1000
-        gone = log.advance_log_start(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))
+        gone = log.delete_to(offset, remove_us=TimestampUs(self._clock.now_us() + delay_us))
         if gone:
             self._count_deleted(Reason.LOG_START.name.lower(), len(gone), sum(map(_size, gone)))
         return log.log_start_offset

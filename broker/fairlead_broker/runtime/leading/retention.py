@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 
 from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.clock import Clock
+from fairlead_broker.links.copying import LogStart
 from fairlead_broker.log import (
     Expiry,
     LogClosed,
@@ -23,6 +24,7 @@ from fairlead_broker.log import (
     make_starts_durable,
     retention_facts,
 )
+from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.runtime.engine.containment import UnexpectedError, contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
@@ -38,6 +40,7 @@ class Retention:
         partitions: Iterable[LeaderReplica],
         pool: DiskPool,
         clock: Clock,
+        metadata: ClusterMetadata,
         *,
         interval_seconds: Callable[[], float],
         failed: Callable[[StorageFailed], None],
@@ -53,6 +56,7 @@ class Retention:
         self._pool = pool
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._metadata = metadata
         self._failed = failed
         self._count_deleted = count_deleted
         self._log = log
@@ -76,12 +80,19 @@ class Retention:
         """Check the retention of every partition once."""
         try:
             with contained(self._log, "retention"):
-                await self._pool.run(self._check, list(self._partitions))
+                await self._pool.run(self._check, list(filter(self._applies, self._partitions)))
         except StorageFailed as error:
             self._failed(error)
         except LogError as error:
             # A failure of retention loses no data. The next check makes the same decision again.
             self._log.warning("retention not applied", reason=str(error))
+
+    def _applies(self, partition: LeaderReplica) -> bool:
+        """Return whether a partition has its own log start, and not the log start of a mirror's source (rule L16)."""
+        if partition.mirror is None:
+            return True
+        link = self._metadata.links.get(partition.mirror.link)
+        return link is not None and link.value.policies.log_start == LogStart.OWN
 
     def _check(self, partitions: list[LeaderReplica]) -> None:
         """Expire segments, make the new log starts durable and drop the segments.
@@ -102,8 +113,6 @@ class Retention:
 
     def _expire(self, partition: LeaderReplica) -> Expiry | None:
         """Choose the expired segments of a partition and advance the log start that clients see."""
-        if partition.mirror is not None:
-            return None  # The log start of a mirror is that of its source (rule L16).
         log, now_us = partition.log, self._clock.now_us()
         try:
             with contained(self._log, "retention", partition.key):

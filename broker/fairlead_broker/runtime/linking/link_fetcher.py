@@ -30,6 +30,7 @@ from fairlead_broker.links.copying import (
     Expired,
     FaultReason,
     Gone,
+    LogStart,
     MirrorLog,
     OnExpiry,
     OnTruncation,
@@ -38,6 +39,7 @@ from fairlead_broker.links.copying import (
     SourceAnswer,
     Stop,
     Truncated,
+    followed_start,
     next_step,
 )
 from fairlead_broker.log import BadCopy, LogError
@@ -74,6 +76,7 @@ class _FrameMeta(msgspec.Struct):
     next_offset: int = -1
     high_watermark: int = -1
     log_start_offset: int = 0
+    deleted_to: int = 0
     problem: dict[str, object] | None = None
 
 
@@ -286,7 +289,8 @@ class LinkFetcher:
                 return True
         else:
             mirror.copying.answered(Offset(meta.high_watermark), self._parts.clock.monotonic())
-            answer = Arrived(mirror.log_end_offset, None, Offset(meta.log_start_offset))
+            log_start = _followed_start(link, meta)
+            answer = Arrived(mirror.log_end_offset, None, log_start)
             if frame.data:
                 try:
                     check = self._parts.pool.submit(
@@ -298,7 +302,7 @@ class LinkFetcher:
                         mirror, Stop(FaultReason.SOURCE_DAMAGED, mirror.log_end_offset), damaged.detail
                     )
                     return False
-                answer = batches.arrived(Offset(meta.log_start_offset))
+                answer = batches.arrived(log_start)
         accepted = mirror.copying.accepted
         step = next_step(
             MirrorLog(
@@ -313,7 +317,7 @@ class LinkFetcher:
         mirror.copying.accepted = None
         match step:
             case Append(log_start):
-                await self._append(mirror, batches, log_start)
+                await self._append(mirror, batches, log_start, Offset(meta.deleted_to))
             case RaiseEpoch(epoch):
                 raised[mirror.key] = epoch
             case Cut(offset):
@@ -326,7 +330,9 @@ class LinkFetcher:
                 assert_never(step)
         return False
 
-    async def _append(self, mirror: LeaderReplica, batches: CheckedBatches | None, log_start: Offset) -> None:
+    async def _append(
+        self, mirror: LeaderReplica, batches: CheckedBatches | None, log_start: Offset, deleted_to: Offset
+    ) -> None:
         if batches is not None:
             try:
                 await self._parts.copies.append(mirror, batches.data, batches.count)
@@ -337,7 +343,7 @@ class LinkFetcher:
         known = mirror.copying.source_high_watermark
         if known is not None and mirror.log_end_offset >= known:
             mirror.copying.caught_up(self._parts.clock.monotonic())
-        await self._parts.copies.follow_start(mirror, log_start)
+        await self._parts.copies.follow_start(mirror, log_start, deleted_to)
 
     async def _cut(self, mirror: LeaderReplica, offset: Offset, *, is_loss: bool) -> None:
         key, end, kept = mirror.key, mirror.log_end_offset, max(offset, mirror.log_start_offset)
@@ -381,6 +387,11 @@ class LinkFetcher:
             offset=step.offset,
             detail=detail,
         )
+
+
+def _followed_start(link: LinkRecord, meta: _FrameMeta) -> Offset:
+    policy = LogStart(link.policies.log_start)
+    return followed_start(policy, Offset(meta.log_start_offset), Offset(meta.deleted_to))
 
 
 def _request(mirrors: Sequence[LeaderReplica]) -> FetchRequest:

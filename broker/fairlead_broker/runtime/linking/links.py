@@ -260,6 +260,7 @@ class Links:
                     "truncated": record.policies.truncated,
                     "expired": record.policies.expired,
                     "recreated": record.policies.recreated,
+                    "log_start": record.policies.log_start,
                 },
                 bodies.LinkPolicies,
             ),

@@ -113,6 +113,7 @@ class ReplicaCursor:
             next_offset=next_offset,
             lost_epochs=tuple(epoch_begin(each) for each in lost),
             removed=Offset(partition.log.cleaning.removed),
+            deleted_to=partition.log.deleted_to,
             data=data,
         )
 

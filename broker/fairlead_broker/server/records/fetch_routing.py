@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
+from msgspec import UNSET
 
 from fairlead_api.batch.header import Buffer
 from fairlead_api.bodies.frames import Frame, encode_frame, iterate_frames
@@ -289,6 +290,7 @@ def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -
         log_start_offset=result.log_start_offset,
         last_stable_offset=result.last_stable_offset,
         leader_epoch=result.leader_epoch,
+        deleted_to=result.deleted_to or UNSET,
     )
     return FetchedPartition(
         encode_frame(meta, result.data),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
-from enum import StrEnum
 from typing import Annotated, Final, Literal, TypeVar
 
 import typer
@@ -13,6 +12,32 @@ from msgspec import UNSET, UnsetType
 
 from fairlead import Admin
 from fairlead.cli.config_values import ConfigOption, UnsetOption, changes
+from fairlead.cli.link_options import (
+    Acls,
+    All,
+    DryRun,
+    Expiry,
+    Factor,
+    Groups,
+    LogStart,
+    Name,
+    NewExcluded,
+    NewExpiry,
+    NewGroups,
+    NewRecreation,
+    NewSource,
+    NewStart,
+    NewTopics,
+    NewTruncation,
+    OnExpiry,
+    OnRecreation,
+    OnTruncation,
+    Rate,
+    Recreation,
+    Start,
+    Topics,
+    Truncation,
+)
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
@@ -35,68 +60,6 @@ HAND_OVER_SECONDS: Final = 5.0
 """Time after which mirrors are promoted without a source that has not handed them over."""
 LOOK_SECONDS: Final = 0.1
 T = TypeVar("T")
-
-Name = Annotated[str, typer.Argument(metavar="LINK", help="The link's name.")]
-Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Mirrors of the link.")]
-Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB.")
-]
-Factor = Annotated[int | None, typer.Option("--replication-factor", min=1, help="Replicas of each mirror.")]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--groups", metavar="PATTERN", help="Groups whose offsets are copied; repeatable."),
-]
-Acls = Annotated[bool, typer.Option("--acls", help="Copy the ACLs on the mirrors and the copied groups.")]
-All = Annotated[bool, typer.Option("--all", help="Every mirror of the link.")]
-NewSource = Annotated[
-    list[str] | None,
-    typer.Option("--source", metavar="URL", help="Address of a broker of the same source; repeatable."),
-]
-NewTopics = Annotated[
-    list[str] | None,
-    typer.Option("--topics", metavar="PATTERN", help="All patterns of topics; repeatable."),
-]
-NewExcluded = Annotated[
-    list[str] | None,
-    typer.Option("--exclude", metavar="PATTERN", help="All patterns of topics to leave out; repeatable."),
-]
-NewGroups = Annotated[
-    list[str] | None,
-    typer.Option("--groups", metavar="PATTERN", help="All patterns of groups; repeatable."),
-]
-
-
-class OnTruncation(StrEnum):
-    """Reaction to records that the source lost after they were copied."""
-
-    FOLLOW = "follow"
-    STOP = "stop"
-
-
-class OnExpiry(StrEnum):
-    """Reaction to records that expired before they were copied."""
-
-    SKIP = "skip"
-    STOP = "stop"
-
-
-class OnRecreation(StrEnum):
-    """Reaction to a topic that was deleted and created again in the source."""
-
-    STOP = "stop"
-    REPLACE = "replace"
-
-
-Truncation = Annotated[
-    OnTruncation, typer.Option("--on-truncation", help="What to do if the source loses copied records.")
-]
-Expiry = Annotated[
-    OnExpiry, typer.Option("--on-expiry", help="What to do if records expire before they are copied.")
-]
-Recreation = Annotated[
-    OnRecreation,
-    typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
-]
 
 app = typer.Typer(no_args_is_help=True, help="Mirror topics of another cluster.")
 
@@ -130,9 +93,8 @@ def create(
     on_truncation: Truncation = OnTruncation.FOLLOW,
     on_expiry: Expiry = OnExpiry.SKIP,
     on_recreation: Recreation = OnRecreation.STOP,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the source without creating the link.")
-    ] = False,
+    log_start: Start = LogStart.SOURCE,
+    dry_run: DryRun = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -152,7 +114,10 @@ def create(
             config={**changes(config)},
             replication_factor=replication_factor,
             policies=LinkPolicies(
-                truncated=on_truncation.value, expired=on_expiry.value, recreated=on_recreation.value
+                truncated=on_truncation.value,
+                expired=on_expiry.value,
+                recreated=on_recreation.value,
+                log_start=log_start.value,
             ),
             bytes_per_second=parse_size(rate),
         )
@@ -230,18 +195,10 @@ def alter(
         str | None,
         typer.Option("--rate", metavar="SIZE", help="Maximum bytes per second, such as 50MB, or none."),
     ] = None,
-    on_truncation: Annotated[
-        OnTruncation | None,
-        typer.Option("--on-truncation", help="What to do if the source loses copied records."),
-    ] = None,
-    on_expiry: Annotated[
-        OnExpiry | None,
-        typer.Option("--on-expiry", help="What to do if records expire before they are copied."),
-    ] = None,
-    on_recreation: Annotated[
-        OnRecreation | None,
-        typer.Option("--on-recreation", help="What to do with the mirror of a topic that is created again."),
-    ] = None,
+    on_truncation: NewTruncation = None,
+    on_expiry: NewExpiry = None,
+    on_recreation: NewRecreation = None,
+    log_start: NewStart = None,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -260,6 +217,7 @@ def alter(
             truncated=UNSET if on_truncation is None else on_truncation.value,
             expired=UNSET if on_expiry is None else on_expiry.value,
             recreated=UNSET if on_recreation is None else on_recreation.value,
+            log_start=UNSET if log_start is None else log_start.value,
         ),
         bytes_per_second=None if rate == "none" else _given(parse_size(rate)),
     )

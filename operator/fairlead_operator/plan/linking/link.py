@@ -64,6 +64,7 @@ def wanted_link(link: Link) -> CreateLinkRequest:
             truncated="stop" if spec.policies.truncated == "Stop" else "follow",
             expired="stop" if spec.policies.expired == "Stop" else "skip",
             recreated="replace" if spec.policies.recreated == "Replace" else "stop",
+            log_start="own" if spec.policies.log_start == "Own" else "source",
         ),
         bytes_per_second=None
         if spec.bytes_per_second is None
@@ -126,6 +127,9 @@ def _changes(wanted: CreateLinkRequest, live: LinkDescription) -> AlterLinkReque
             recreated=UNSET
             if wanted.policies.recreated == live.policies.recreated
             else wanted.policies.recreated,
+            log_start=UNSET
+            if wanted.policies.log_start == live.policies.log_start
+            else wanted.policies.log_start,
         ),
         bytes_per_second=UNSET if limit == live.bytes_per_second else limit,
     )

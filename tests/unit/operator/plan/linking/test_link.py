@@ -39,7 +39,7 @@ EVERYTHING: dict[str, Any] = {
     "config": {"retention.ms": "5000000"},
     "replicationFactor": 2,
     "bytesPerSecond": "1Ki",
-    "policies": {"truncated": "Stop", "expired": "Stop", "recreated": "Replace"},
+    "policies": {"truncated": "Stop", "expired": "Stop", "recreated": "Replace", "logStart": "Own"},
     "state": "Paused",
 }
 
@@ -118,12 +118,12 @@ def test_a_link_that_matches_is_not_changed() -> None:
         ({"replicationFactor": None}, {"replication_factor": None}),
         ({"bytesPerSecond": None}, {"bytes_per_second": None}),
         (
-            {"policies": {"truncated": "Follow", "expired": "Stop", "recreated": "Replace"}},
+            {"policies": {**EVERYTHING["policies"], "truncated": "Follow"}},
             {"policies": {"truncated": "follow"}},
         ),
         (
             {"policies": {"truncated": "Stop"}},
-            {"policies": {"expired": "skip", "recreated": "stop"}},
+            {"policies": {"expired": "skip", "recreated": "stop", "log_start": "source"}},
         ),
         ({"source": {"bootstrap": ["http://w:1"]}}, {"source": {"bootstrap": ["http://w:1"]}}),
         ({"state": "Running"}, {}),
