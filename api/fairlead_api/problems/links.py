@@ -102,7 +102,14 @@ LINK_PROBLEMS: Final = (
         "The topic has another id than the topic of the source, or was promoted after the source received its records, "
         "so its records cannot be continued by those of the source.",
         "Keep the topic, or delete it and let the link copy the source's topic.",
-        data_members=(TOPIC, LINK),
+        data_members=(
+            TOPIC,
+            LINK,
+            DataMember(
+                "era", "leader epoch of the first promotion that only one of them has; null without one"
+            ),
+            DataMember("both", "ids of the clusters whose promotions the other topic does not have"),
+        ),
     ),
     ProblemDefinition(
         "not_handed_over",

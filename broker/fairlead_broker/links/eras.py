@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from fairlead_api.identifiers import LeaderEpoch
+from fairlead_broker.registry.records import Era
 
 ERA_EPOCHS: Final = 1 << 20
 """Number of leader epochs in one era."""
@@ -39,6 +40,16 @@ def first_of_next_era(*epochs: LeaderEpoch) -> LeaderEpoch | None:
     """
     era = max(epochs) // ERA_EPOCHS + 1
     return LeaderEpoch(era * ERA_EPOCHS) if era <= ERA_MAX else None
+
+
+def parting(own: Sequence[Era], other: Sequence[Era]) -> tuple[Era, ...]:
+    """Return the first era of each topic that the other topic does not have; nothing for equal histories."""
+    shared = 0
+    for first, second in zip(own, other, strict=False):
+        if first != second:
+            break
+        shared += 1
+    return (*own[shared : shared + 1], *other[shared : shared + 1])
 
 
 def kinship(own: Sequence[object], other: Sequence[object]) -> Kinship:

@@ -36,7 +36,7 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
         await flights.produce(b"never copied", b"not either")
         await admin.promote_link("east", "all", "failover")
         await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
-        with raises(HistoriesDivergedError):
+        with raises(HistoriesDivergedError) as diverged:
             await admin.adopt_link("east", ["flights"])
     mirror = await target.led("flights", topic_id)
     await mirror.produce(b"after the failover")
@@ -63,6 +63,8 @@ async def test_the_old_source_follows_its_promoted_copy_and_keeps_its_tail(
     flights = await source.led("flights", topic_id)
     last = await flights.produce(b"back again")
 
+    assert diverged.value.data["era"] == described.eras[0].epoch
+    assert diverged.value.data["both"] == [described.eras[0].cluster_id]
     assert adopted.state == "mirroring"
     assert told is not None
     assert told.partitions[0].gap == MirrorGap(first_offset=1, end_offset=3, skipped=0, truncated=2)

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.identifiers import LeaderEpoch
-from fairlead_broker.links.eras import ERA_EPOCHS, ERA_MAX, Kinship, first_of_next_era, kinship
+from fairlead_broker.links.eras import ERA_EPOCHS, ERA_MAX, Kinship, first_of_next_era, kinship, parting
+from fairlead_broker.registry.records import Era
 
 EPOCHS = st.integers(0, (1 << 31) - 1).map(LeaderEpoch)
 
@@ -33,3 +34,15 @@ def test_two_histories_are_compared_by_their_promotions() -> None:
     assert kinship((first,), (first, second)) is Kinship.SAME_OR_OLDER
     assert kinship((first, second), (first,)) is Kinship.NEWER
     assert kinship((first, second), (first, other)) is Kinship.PARTED
+
+
+def test_the_parting_of_two_histories_is_their_first_promotions_that_differ() -> None:
+    """A longer history parts from the other with one promotion, and two promotions of the same topic with both."""
+    first, second, third = (
+        Era(epoch=LeaderEpoch(number * ERA_EPOCHS), cluster_id=cluster)
+        for number, cluster in ((1, "east"), (2, "west"), (2, "north"))
+    )
+
+    assert parting((first,), (first,)) == ()
+    assert parting((first, second), (first,)) == (second,)
+    assert parting((first, second), (first, third)) == (second, third)

@@ -28,7 +28,7 @@ from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
-from fairlead_broker.links.eras import Kinship, kinship
+from fairlead_broker.links.eras import Kinship, kinship, parting
 from fairlead_broker.links.producer_ranges import first_producer_id
 from fairlead_broker.registry.link_records import (
     LinkRecord,
@@ -272,10 +272,16 @@ class LinkAdmin:
             or kinship(own_eras, eras) is not Kinship.SAME_OR_OLDER
             or own_eras == eras
         ):
+            parted = parting(own_eras, eras)
             raise ProblemError(
                 "histories_diverged",
                 f"topic {name} cannot continue as a mirror of topic {copy.name} in the source of link {link}",
-                data={"topic": name, "link": link},
+                data={
+                    "topic": name,
+                    "link": link,
+                    "era": min((each.epoch for each in parted), default=None),
+                    "both": [each.cluster_id for each in parted],
+                },
             )
         mirror = MirrorOf(
             link=link,
