@@ -66,14 +66,14 @@ class Known:
     """Ends of the partitions of a source that was handed over; None until the source has answered."""
     mirror_ends: Mapping[PartitionIndex, CopiedTo] = field(default_factory=dict)
     """Ends of the committed records of the mirror's partitions that have a leader."""
-    is_overdue: bool = False
-    """Whether the promotion is a failover, and the time for the hand-over has passed."""
     groups_copied: bool = False
     """Whether the offsets of groups were copied after the mirror had reached the ends."""
     era: LeaderEpoch | None = None
     """First leader epoch of the new era in the topic record; None before it is chosen."""
     partitions_without_era: int = 0
     """Number of partitions whose record is not in the new era yet."""
+    is_overdue: bool = False
+    """Whether the promotion is a failover, and the time for the hand-over has passed."""
 
 
 def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
