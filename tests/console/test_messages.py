@@ -210,6 +210,7 @@ def test_a_search_is_exported_as_lines_or_columns(console: str, topics: None) ->
     }
     assert {"base64": "YnJva2VuIP/+wyg="} in [json.loads(line)["value"] for line in odd.splitlines()]
     assert ask(console, "/topics/clicks/export?q=(&match=regex")[0] == 422
+    assert ask(console, "/topics/clicks/export?partition=3")[0] == 422
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ A scan keeps nothing between requests, so that a search stops when the user leav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -126,7 +126,7 @@ class Scan:
         )
         self.progress = Progress()
 
-    async def rows(self) -> AsyncIterator[Rows]:
+    async def rows(self) -> AsyncGenerator[Rows, None]:
         """Yield the records that the scan finds, batch by batch. Raises the errors of the SDK."""
         async with self._consumer as consumer:
             first, ends = await self._bounds(consumer)

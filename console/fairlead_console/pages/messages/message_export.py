@@ -6,7 +6,8 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -16,7 +17,7 @@ from starlette.responses import StreamingResponse
 from fairlead_api.timestamps import format_timestamp
 from fairlead_console.access import Access, ShownRecords
 from fairlead_console.records import arrow
-from fairlead_console.records.query import QueryError, message_query
+from fairlead_console.records.query import QueryError, check_partition, message_query
 from fairlead_console.records.scan import Rows, Scan, ScanLimits
 
 if TYPE_CHECKING:
@@ -39,14 +40,16 @@ async def export(
     form: Annotated[Literal["ndjson", "arrow"], Query()] = "ndjson",
 ) -> StreamingResponse:
     """Answer with the records of a search as a file."""
-    await access.admin.describe_topic(name)
+    partitions = (await access.admin.describe_topic(name)).partitions
     query = message_query(name, request.query_params)
     try:
+        check_partition(query.scan_range, partitions)
         limits = ScanLimits(records=RECORDS_MAX, nbytes=query.nbytes_left, seconds=SECONDS_MAX)
         scan = Scan(access.connection, query.scan_range, query.record_filter, limits)
     except QueryError as error:
         raise HTTPException(422, str(error)) from error
-    lines = _lines(scan, name) if form == "ndjson" else _stream(scan)
+    rows = await _begun(scan.rows())
+    lines = _lines(rows, name) if form == "ndjson" else _stream(rows)
     return StreamingResponse(
         lines,
         media_type=MEDIA_TYPES[form],
@@ -54,9 +57,23 @@ async def export(
     )
 
 
-async def _lines(scan: Scan, topic: str) -> AsyncIterator[bytes]:
+async def _begun(found: AsyncGenerator[Rows, None]) -> AsyncIterator[Rows]:
+    """Wait for the first rows, since a refusal of the cluster can be an answer only before the file begins."""
+    first = await anext(found, None)
+
+    async def rest() -> AsyncIterator[Rows]:
+        async with aclosing(found):
+            if first is not None:
+                yield first
+            async for rows in found:
+                yield rows
+
+    return rest()
+
+
+async def _lines(found: AsyncIterator[Rows], topic: str) -> AsyncIterator[bytes]:
     """Yield one JSON object per record, with the members of `fairlead consume --output json`."""
-    async for rows in scan.rows():
+    async for rows in found:
         for start in range(0, rows.columns.num_rows, CHUNK_RECORDS):
             chunk = Rows(rows.partition, rows.columns.slice(start, CHUNK_RECORDS))
             yield await asyncio.to_thread(_chunk, topic, chunk)
@@ -92,11 +109,11 @@ def _text(data: bytes | None) -> object:
         return {"base64": base64.b64encode(data).decode()}
 
 
-async def _stream(scan: Scan) -> AsyncIterator[bytes]:
+async def _stream(found: AsyncIterator[Rows]) -> AsyncIterator[bytes]:
     """Yield an Arrow stream with the columns of a batch and the partition."""
     writer: pa.ipc.RecordBatchStreamWriter | None = None
     buffered = _Chunks()
-    async for rows in scan.rows():
+    async for rows in found:
         partition = arrow.pa.array([rows.partition] * rows.columns.num_rows, arrow.pa.int32())
         batch = rows.columns.append_column("partition", partition)
         if writer is None:
