@@ -1,11 +1,14 @@
-"""Reports of each broker to the controller, once a second, about the use of quota limits (rule Q4)."""
+"""Reports of each broker to the controller, once a second, about the use of cluster-wide limits (rule Q4).
+
+The limits are those of quotas, and the maximum rates of links.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.problems import ProblemError
@@ -16,7 +19,6 @@ from fairlead_broker.peers.usage import UsageAnswer, UsageRequest, UseAnswer, Us
 from fairlead_broker.quotas.cluster_usage import REPORT_SECONDS, ClusterUsage
 from fairlead_broker.quotas.limits import UseKey
 from fairlead_broker.quotas.shares import UseByOthers
-from fairlead_broker.runtime.quota_view import QuotaView
 
 EXCHANGE_SECONDS_MAX: Final = 2.0
 """Time limit of a report in seconds. Without an answer, a broker admits at most an equal share of each limit."""
@@ -24,15 +26,33 @@ REPORTS_MAX: Final = 10_000
 """Maximum number of limits in a report."""
 
 
-class QuotaExchange:
-    """Sends this broker's quota usage reports and, while it is the controller, answers all brokers' reports."""
+class SharedLimits(Protocol):
+    """Limits of the cluster of which this broker uses a share."""
 
-    def __init__(self, view: QuotaView, peers: Peers, mirror: Mirror, clock: Clock) -> None:
-        self._view = view
+    def reports(self) -> list[tuple[UseKey, float, float]]:
+        """Return the limits that are in use, each with the amount since the last report."""
+        ...
+
+    def set_shares(
+        self, reports: list[tuple[UseKey, float, float]], by_others: Mapping[UseKey, UseByOthers]
+    ) -> None:
+        """Set the shares of this broker from its reports and the controller's answer to them."""
+        ...
+
+
+class QuotaExchange:
+    """Sends this broker's usage reports and, while it is the controller, answers all brokers' reports."""
+
+    def __init__(self, quotas: SharedLimits, peers: Peers, mirror: Mirror, clock: Clock) -> None:
+        self._limits = [quotas]
         self._peers = peers
         self._mirror = mirror
         self._clock = clock
         self._usage = ClusterUsage()
+
+    def include(self, limits: SharedLimits) -> None:
+        """Include further limits in the reports."""
+        self._limits.append(limits)
 
     async def run(self) -> None:
         """Report every second, until cancelled."""
@@ -43,7 +63,8 @@ class QuotaExchange:
 
     async def exchange(self) -> None:
         """Report this broker's use of the limits, and set its shares according to the answer."""
-        reports = self._view.reports()[:REPORTS_MAX]
+        reported = [(limits, limits.reports()) for limits in self._limits]
+        reports = [each for _, own in reported for each in own][:REPORTS_MAX]
         keys = {name_of(key): key for key, _, _ in reports}
         uses = [UseReport(name_of(key), limit, amount) for key, limit, amount in reports]
         now = self._clock.monotonic()
@@ -51,7 +72,8 @@ class QuotaExchange:
         others = {
             keys[use.name]: UseByOthers(use.others, use.owes, now) for use in answers if use.name in keys
         }
-        self._view.set_shares(reports, others)
+        for limits, own in reported:
+            limits.set_shares(own, {key: others[key] for key, _, _ in own if key in others})
 
     def answer(self, broker: BrokerId, uses: Sequence[UseReport]) -> UsageAnswer:
         """Return the answer to a broker's report. Reports are sent to the controller only."""

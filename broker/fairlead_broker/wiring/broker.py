@@ -135,7 +135,7 @@ async def _opened(
     calls = build_calls(engine, entry, parts)
     security = build_security(engine, entry, parts)
     upkeep = build_upkeep(engine, entry, parts)
-    links = build_links(engine, entry, parts, calls)
+    links = build_links(engine, entry, parts, calls, security)
     config_follower = ClusterConfigFollower(calls.topic_admin, engine.log)
     _watch(engine, parts, calls, release)
     entry.mirror.subscribe(partial(_changed, parts, upkeep, config_follower))

@@ -18,6 +18,7 @@ from fairlead_broker.runtime.lifecycle.cluster_entry import Entry
 from fairlead_broker.runtime.linking.group_copies import GroupCopies
 from fairlead_broker.runtime.linking.link_fetcher import CopyParts
 from fairlead_broker.runtime.linking.link_meters import LinkMeters
+from fairlead_broker.runtime.linking.link_rates import LinkRates
 from fairlead_broker.runtime.linking.links import Links, mirror_ends
 from fairlead_broker.runtime.linking.mirror_fetching import MirrorFetching
 from fairlead_broker.runtime.linking.mirror_records import MirrorRecords
@@ -25,6 +26,7 @@ from fairlead_broker.sources.sources import Sources
 from fairlead_broker.wiring.calls import CallParts
 from fairlead_broker.wiring.engine import Engine
 from fairlead_broker.wiring.replicas import ReplicaParts
+from fairlead_broker.wiring.security import SecurityParts
 
 
 @dataclass(slots=True)
@@ -53,7 +55,9 @@ class LinkParts:
         await self.sources.close()
 
 
-def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallParts) -> LinkParts:
+def build_links(
+    engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallParts, security: SecurityParts
+) -> LinkParts:
     """Build the components that keep links."""
     sources = Sources(engine.settings.link_credentials)
     meters = LinkMeters(engine.telemetry)
@@ -87,11 +91,14 @@ def build_links(engine: Engine, entry: Entry, parts: ReplicaParts, calls: CallPa
         engine.clock,
         meters.report,
     )
+    rates = LinkRates(lambda: len(metadata.brokers), engine.clock.monotonic)
+    security.quota_exchange.include(rates)
     copy = CopyParts(
         sources=sources,
         replicas=parts.replicas,
         copies=MirrorCopies(parts.disk.shared),
         records=MirrorRecords(entry.coordination, entry.mirror, entry.incarnation),
+        rates=rates,
         pool=engine.validation,
         clock=engine.clock,
         decompressed_bytes_max=engine.settings.limits.decompressed_bytes_max,

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import TYPE_CHECKING
 
 from cluster_kit import Cluster
 from fairlead import Admin, Producer
 from fairlead_api.bodies.operations import PartitionDigest
+from fairlead_broker.controlling.linking import promotions
 from fairlead_broker.links.selection import BlockReason
 from link_kit import link, mirrored, paused, promoted, until, url, values
+
+if TYPE_CHECKING:
+    import pytest
 
 Shown = dict[str, tuple[str, str | None]]
 
@@ -78,12 +83,13 @@ async def test_links_in_both_directions_copy_each_record_once(source: Cluster, t
 
 
 async def test_a_mirror_and_its_source_have_equal_digests_where_their_histories_are_equal(
-    source: Cluster, target: Cluster
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each range below the mirror's end has one digest in both clusters; a range with other records has two.
 
     The mirror has smaller segments, and its source goes on while the link is paused.
     """
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
     topic_id = await source.topic("flights", replication_factor=1)
     async with Producer(url(source), transactional="billing", linger_ms=0) as producer:
         for number in range(6):

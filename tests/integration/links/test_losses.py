@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
-from cluster_kit import Cluster
+from cluster_kit import Cluster, content
 from fairlead import Admin
 from fairlead_api.bodies.links import LinkPolicies, LinkTopic, MirrorGap
 from fairlead_api.identifiers import TopicId
@@ -13,6 +14,9 @@ from link_kit import link, mirrored, paused, topic_of, until, url
 
 if TYPE_CHECKING:
     import pytest
+
+
+MIB = 1 << 20
 
 
 async def test_expired_records_are_skipped_and_counted(source: Cluster, target: Cluster) -> None:
@@ -57,6 +61,39 @@ async def test_expired_records_are_skipped_and_counted(source: Cluster, target: 
     assert accepted.partitions[0].gap is None
     assert (open_gaps, left) == (1, 0)
     assert (found.next_offset, found.high_watermark) == (10, 10)
+
+
+async def test_retention_that_overtakes_a_paused_link_leaves_a_gap(source: Cluster, target: Cluster) -> None:
+    """The gap names exactly the offsets that the source deleted by its retention while the link was paused."""
+    config = {"segment_bytes": MIB, "retention_bytes": MIB, "retention_ms": -1, "file_delete_delay_ms": 0}
+    topic_id = await source.topic("flights", replication_factor=1, **config)
+    flights = await source.led("flights", topic_id)
+    await flights.produce(b"copied")
+    await link(source, target)
+    await mirrored(target, topic_id, 1)
+    async with Admin(url(source)) as at_source, Admin(url(target)) as admin:
+        await admin.pause_link("east")
+        await until(lambda: paused(target), "not every broker knows that the link is paused")
+        for number in range(12):
+            await flights.produce(Random(number).randbytes(MIB // 3))
+        await at_source.alter_cluster_config({"log.retention.check.interval.ms": 20})
+        log = source.log(1, topic_id)
+
+        async def expired() -> bool:
+            return sum(segment.size for segment in log.segments[1:]) < MIB
+
+        await until(expired, "the source keeps its records")
+        first = log.log_start_offset
+        await admin.resume_link("east")
+        await mirrored(target, topic_id, 13)
+        found = await topic_of(target, "flights")
+
+    assert found is not None
+    assert 1 < first < 13
+    assert found.partitions[0].gap == MirrorGap(
+        first_offset=1, end_offset=first, skipped=first - 1, truncated=0
+    )
+    assert content(target.log(1, topic_id)).endswith(content(source.log(1, topic_id)))
 
 
 async def test_an_acknowledged_loss_is_taken_once(source: Cluster, target: Cluster) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from broker_kit import Calls
 from cluster_kit import Cluster, content
 from fairlead import Admin
-from link_kit import link, mirrored, promoted, until, url
+from fairlead_api.batch.batches import encode
+from fairlead_api.batch.columns import record_batch
+from link_kit import handed_over, link, mirrored, promoted, until, url
 from refusals import refuses
 
 
@@ -37,3 +40,26 @@ async def test_a_mirror_has_the_bytes_of_its_source_and_accepts_records_once_pro
     assert described.topic_id == topic_id
     assert [era.epoch for era in described.eras] == [1 << 20]
     assert stored.base_offset == 40
+
+
+async def test_refused_records_name_the_link_or_the_other_cluster(source: Cluster, target: Cluster) -> None:
+    """A mirror names its link, and a source that was handed over names the brokers of the other cluster."""
+    batch = encode(record_batch([b"1"], default_timestamp_us=1)).to_bytes()
+    await source.led("flights", await source.topic("flights", replication_factor=1))
+    await link(source, target)
+    async with Calls(url(source)) as there, Calls(url(target)) as here:
+
+        async def answers(expected: int) -> bool:
+            return (await here.send("flights", batch)).status == expected
+
+        await until(lambda: answers(409), "the topic is not mirrored")
+        accepted = await there.send("flights", batch)
+        refused = await here.send("flights", batch)
+        await handed_over(target, "flights")
+        await until(lambda: answers(200), "the mirror accepts no records")
+        moved = await there.send("flights", batch)
+
+    assert accepted.status == 200
+    assert (refused.code, refused.json["link"]) == ("topic_is_mirror", "east")
+    assert (moved.status, moved.code) == (409, "topic_moved")
+    assert moved.json["bootstrap"] == [url(target, broker) for broker in (1, 2)]

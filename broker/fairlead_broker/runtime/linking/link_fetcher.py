@@ -51,6 +51,7 @@ from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
 from fairlead_broker.runtime.linking.arrivals import CheckedBatches, check_batches
+from fairlead_broker.runtime.linking.link_rates import LinkRates
 from fairlead_broker.runtime.linking.mirror_records import COPIES, MirrorRecords
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 from fairlead_broker.sources.sources import Sources, check_source
@@ -59,8 +60,12 @@ from fairlead_broker.telemetry import Log
 WAIT_MS: Final = 1_000
 """Maximum wait of a poll. A new mirror is fetched from the next poll on."""
 ANSWER_BYTES_MAX: Final = 16 << 20
-PARTITION_BYTES_MAX: Final = 4 << 20
-"""Maximum number of bytes for one partition in an answer, so that one partition does not delay the others."""
+BEHIND_MAX: Final = 4
+"""Number of partitions that are far behind and are copied at once: the divisor of the size of an answer that yields the
+maximum size for one partition. Partitions with the smallest lag come first, so the other partitions are copied in turn,
+and the page cache of the source is not filled with old records of all partitions."""
+ROOM_SECONDS_MAX: Final = 1.0
+"""Seconds after which a wait for the rate of the link looks at the link again, which may have changed."""
 METADATA_SECONDS: Final = 10.0
 """Maximum age of the source's metadata, which name the leaders."""
 BACKOFF_SECONDS_MIN: Final = 0.1
@@ -92,6 +97,7 @@ class CopyParts:
     replicas: Replicas
     copies: MirrorCopies
     records: MirrorRecords
+    rates: LinkRates
     pool: DiskPool
     clock: Clock
     decompressed_bytes_max: int
@@ -110,17 +116,12 @@ class LinkFetcher:
         name: str,
         link: Callable[[], LinkRecord | None],
         mirrors: Callable[[], Sequence[LeaderReplica]],
-        share: Callable[[], float],
         parts: CopyParts,
     ) -> None:
-        """`link` returns the current record, and `mirrors` the mirrors to fetch now.
-
-        `share` returns this broker's share of the link's maximum number of bytes per second.
-        """
+        """`link` returns the current record, and `mirrors` the mirrors to fetch now."""
         self._name = name
         self._link = link
         self._mirrors = mirrors
-        self._share = share
         self._parts = parts
         self._log = parts.log.bind(link=name)
         self._leaders: dict[TopicIdPartition, str] = {}
@@ -236,20 +237,21 @@ class LinkFetcher:
     ) -> bool:
         """Fetch from one leader of the source; return whether the metadata of the source are outdated."""
         asked = {(str(each.topic_id), int(each.index)): each for each in mirrors}
-        began = self._parts.clock.monotonic()
-        frames = await source.fetch(address, _request(mirrors))
+        rates = self._parts.rates
+        if not await self._is_admitted():
+            return False
+        frames = await source.fetch(address, _request(mirrors, rates.bytes_max(self._name, ANSWER_BYTES_MAX)))
+        rates.fetched(self._name, sum(len(frame.data) for frame in frames))
         raised: dict[TopicIdPartition, LeaderEpoch] = {}
-        is_outdated, nbytes = False, 0
+        is_outdated = False
         for frame in frames:
             meta = _META.decode(frame.meta)
             mirror = asked.pop((meta.topic_id, meta.partition), None)
             if mirror is None or not self._is_copied(mirror):
                 continue
-            nbytes += len(frame.data)
             is_outdated |= await self._take(link, mirror, meta, frame, raised)
         if raised:
             await self._parts.records.raise_epochs(raised)
-        await self._slow_down(link, nbytes, began)
         return is_outdated
 
     def _is_copied(self, mirror: LeaderReplica) -> bool:
@@ -263,13 +265,15 @@ class LinkFetcher:
             and mirror.mirror.state in COPIES
         )
 
-    async def _slow_down(self, link: LinkRecord, nbytes: int, began: float) -> None:
-        if link.bytes_per_second is None:
-            return
-        due = began + nbytes / max(1.0, link.bytes_per_second * self._share())
-        seconds = due - self._parts.clock.monotonic()
-        if seconds > 0:
-            await asyncio.sleep(seconds)  # noqa: TID251 - the limit of bytes a second
+    async def _is_admitted(self) -> bool:
+        """Wait until the link's rate admits the next answer; return False if the link ends or is paused first."""
+        while (link := self._link()) is not None and link.state is LinkState.RUNNING:
+            self._parts.rates.follow(self._name, link.bytes_per_second)
+            seconds = self._parts.rates.wait_seconds(self._name)
+            if seconds <= 0:
+                return True
+            await asyncio.sleep(min(seconds, ROOM_SECONDS_MAX))  # noqa: TID251 - room comes with time
+        return False
 
     async def _take(
         self,
@@ -394,11 +398,11 @@ def _followed_start(link: LinkRecord, meta: _FrameMeta) -> Offset:
     return followed_start(policy, Offset(meta.log_start_offset), Offset(meta.deleted_to))
 
 
-def _request(mirrors: Sequence[LeaderReplica]) -> FetchRequest:
+def _request(mirrors: Sequence[LeaderReplica], bytes_max: int) -> FetchRequest:
     """Return a fetch that begins with the partitions with the smallest lag, so that their lag stays small."""
     return FetchRequest(
         max_wait_ms=WAIT_MS,
-        max_bytes=ANSWER_BYTES_MAX,
+        max_bytes=bytes_max,
         isolation=RAW,
         partitions=[
             PartitionFetchRequest(
@@ -406,7 +410,7 @@ def _request(mirrors: Sequence[LeaderReplica]) -> FetchRequest:
                 partition=each.index,
                 offset=each.log_end_offset,
                 last_epoch=each.log.last_epoch,
-                max_bytes=PARTITION_BYTES_MAX,
+                max_bytes=bytes_max // BEHIND_MAX,
             )
             for each in sorted(mirrors, key=_behind)
         ],

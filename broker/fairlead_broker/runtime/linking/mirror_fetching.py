@@ -63,7 +63,6 @@ class MirrorFetching:
             link,
             lambda: None if (found := self._metadata.links.get(link)) is None else found.value,
             lambda: self._mirrors(link),
-            lambda: self._share(link),
             self._parts,
         )
 
@@ -74,15 +73,6 @@ class MirrorFetching:
             for each in self._parts.replicas
             if each.mirror is not None and each.mirror.link == link and each.mirror.state in COPIES
         ]
-
-    def _share(self, link: str) -> float:
-        """Return the share of the link's partitions that this broker leads."""
-        total = sum(
-            topic.value.partitions
-            for topic in self._metadata.topics.values()
-            if topic.value.mirror is not None and topic.value.mirror.link == link
-        )
-        return len(self._mirrors(link)) / total if total else 1.0
 
     def _changed(self, update: MirrorUpdate) -> None:
         watched = LinkChange | TopicChange | PartitionChange if self._metadata.links else LinkChange
