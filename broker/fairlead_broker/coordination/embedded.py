@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, ParamSpec, Self, TypeVar
 
@@ -29,6 +28,7 @@ from fairlead_broker.coordination.protocol import (
     WatchBatch,
     check_transaction,
 )
+from fairlead_broker.coordination.store_thread import StoreThread
 from fairlead_broker.registry.store_writes import (
     Compare,
     LeaseId,
@@ -250,7 +250,7 @@ class EmbeddedStore:
     """
 
     def __init__(
-        self, history: History, thread: ThreadPoolExecutor, clock: Clock, loop: asyncio.AbstractEventLoop
+        self, history: History, thread: StoreThread, clock: Clock, loop: asyncio.AbstractEventLoop
     ) -> None:
         """Create a store with a file that was opened in the store's thread."""
         self._clock = clock
@@ -267,11 +267,11 @@ class EmbeddedStore:
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> Self:
         """Start the store's thread, and open the file in the thread."""
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
+        thread = StoreThread("coordination")
         try:
-            history = await asyncio.wrap_future(thread.submit(History, path))
+            history = await thread.submit(History, path)
         except BaseException:
-            thread.shutdown(wait=False)
+            thread.close()
             raise
         return cls(history, thread, clock, asyncio.get_running_loop())
 
@@ -280,7 +280,7 @@ class EmbeddedStore:
 
         A started call continues even if the task that waits for it is cancelled.
         """
-        return await asyncio.wrap_future(self._thread.submit(call, *arguments, **named))
+        return await self._thread.submit(call, *arguments, **named)
 
     async def release(self) -> None:
         """Detach a client. The file is closed when the last client is detached."""
@@ -293,7 +293,7 @@ class EmbeddedStore:
         try:
             await asyncio.shield(self.run(self.history.close))
         finally:
-            self._thread.shutdown(wait=False)
+            self._thread.close()
 
     def transact(
         self, compares: Sequence[Compare], success: Sequence[Operation], failure: Sequence[Operation]
@@ -364,7 +364,7 @@ class EmbeddedStore:
         self._thread.submit(self.expire, stalled=stalled).add_done_callback(_report)
 
 
-def _report(done: Future[None]) -> None:
+def _report(done: asyncio.Future[None]) -> None:
     """Log an error in an expiry that the timer started. After a failure of the store, later calls raise the error."""
     try:
         done.result()

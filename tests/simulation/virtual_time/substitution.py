@@ -23,7 +23,7 @@ from virtual_time.life import LIFE
 from virtual_time.loop import VirtualLoop
 from virtual_time.machine import VirtualClock
 from virtual_time.network import VirtualClientBuilder, VirtualNetwork, presence_connect
-from virtual_time.threads import InlineExecutor, pool_start
+from virtual_time.threads import InlineExecutor, InlineStoreThread, pool_start
 
 PAUSE_SECONDS = 0.15
 """Pause between two sends of a client, which limits the number of requests in a world."""
@@ -47,7 +47,7 @@ def substituted(
         (DiskPool, "_start", start),
         (anyio.to_thread, "run_sync", _run_here),
         (sync_rounds, "ThreadPoolExecutor", InlineExecutor),
-        (embedded, "ThreadPoolExecutor", InlineExecutor),
+        (embedded, "StoreThread", InlineStoreThread),
         (cluster_entry.ClusterEntry, "_present_residence", _residence),
         (fairlead.clock, "monotonic", loop.time),
         (fairlead.clock, "now_ns", lambda: int(clock.now_us()) * 1000),
