@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from anyio.from_thread import start_blocking_portal
 from playwright.sync_api import Browser, Page, expect
 
+from broker_process import BrokerProcess
 from browser_kit import command_of, violations, watched
 from console_kit import posted, running_console
 from fairlead import TopicPartition
@@ -211,10 +212,13 @@ def test_a_broker_is_drained_and_gets_the_restart_permit(
 
 def test_a_killed_broker_is_named_and_removed(page: Page, tmp_path: Path) -> None:
     """The overview names the broker, pages open, changes are made, and a broker without replicas can be removed."""
+    rows = {"name": "rows.ndjson", "mimeType": "text/plain", "buffer": b'{"id": 1}\n{"id": 2}\n'}
     with (
         three_brokers(tmp_path, SHORT_LEASE_SECONDS) as cluster,
+        another_cluster(tmp_path / "source") as source,
         running_console(",".join(cluster.bootstrap("http")[:2])) as console,
         Admin(cluster.bootstrap("http")[:2]) as admin,
+        Producer(cluster.bootstrap("http")[:2], transactional="books") as books,
     ):
         # A broker without replicas and without settings of its own is forgotten when it ends.
         admin.alter_broker_config(2, {"log.cleaner.backoff.ms": 20_000})
@@ -222,7 +226,15 @@ def test_a_killed_broker_is_named_and_removed(page: Page, tmp_path: Path) -> Non
         until_shown(page, console, ".verdict", "Broker 2 does not run")
         answers = {path: page.goto(console + path) for path in PAGES}
         ids = {topic.name: topic.topic_id for topic in admin.list_topics()}
-        changed = {path: posted(console, path, form)[0] for path, form in changes(ids).items()}
+        with suppress(Aborted), books.transaction():
+            books.send("orders", b"open").result()
+            forms = changes(ids, source, admin.describe_transaction("books").transaction)
+            changed = {path: posted(console, path, form)[0] for path, form in forms.items()}
+            raise Aborted
+        page.goto(f"{console}/topics/orders/produce")
+        page.get_by_label("File").set_input_files(rows)  # type: ignore[arg-type]
+        page.get_by_role("button", name="Produce the file").click()
+        expect(page.locator(".banner.good")).to_contain_text("2 records")
         for topic in admin.list_topics():
             admin.delete_topic(topic.name)
         page.goto(f"{console}/brokers/2")
@@ -233,13 +245,32 @@ def test_a_killed_broker_is_named_and_removed(page: Page, tmp_path: Path) -> Non
         left = [each.id for each in admin.brokers()]
 
     assert {path: answer and answer.status for path, answer in answers.items()} == dict.fromkeys(PAGES, 200)
-    assert changed == dict.fromkeys(changes(ids), 303)
+    assert changed == dict.fromkeys(forms, 303)
     assert command_of(page) == ["fairlead", "broker", "unregister", "2"]
     assert left == [0, 1]
 
 
-def changes(ids: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Return the form of each change in the order in which a test sends them; `ids` are the ids of topics."""
+class Aborted(Exception):
+    """The transaction of a test was aborted in the console."""
+
+
+@contextmanager
+def another_cluster(folder: Path) -> Iterator[str]:
+    """Run a broker as the source of a link, and yield its address."""
+    broker = BrokerProcess(folder)
+    broker.start()
+    try:
+        yield broker.url
+    finally:
+        broker.kill()
+
+
+def changes(ids: dict[str, str], source: str, transaction: str) -> dict[str, dict[str, str]]:
+    """Return the form of each change in the order in which a test sends them.
+
+    `ids` are the ids of topics, `source` is the address of another cluster, and `transaction` is open.
+    """
+    link = {"source": source, "topics": "no-such-topic"}
     return {
         "/create-topic": {"name": "late", "partitions": "1", "replication_factor": "2"},
         "/topics/orders/settings": {
@@ -258,6 +289,12 @@ def changes(ids: dict[str, str]) -> dict[str, dict[str, str]]:
         "/brokers/1/uncordon": {},
         "/brokers/1/drain": {},
         "/brokers/1/undrain": {},
+        f"/transactions/{transaction}/abort": {"typed": transaction},
+        "/create-link": link | {"name": "east"},
+        "/links/east/pause": {},
+        "/links/east/resume": {},
+        "/links/east/alter": link | {"rate": "1000000"},
+        "/links/east/delete": {"typed": "east"},
     }
 
 
