@@ -17,6 +17,8 @@ from fairlead.errors import GroupNotFoundError, TopicNotFoundError
 # Pages in both colour schemes are tested in test_browser.py.
 in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
 pytestmark = pytest.mark.slow
+TABS_MAX = 60
+FOCUSED = "(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()"
 
 
 @in_light
@@ -62,6 +64,45 @@ def test_a_topic_is_created_changed_enlarged_and_deleted(tab: Page, console: str
         # The result of a change is shown only once.
         tab.reload()
         expect(tab.locator(".banner")).to_have_count(0)
+
+
+@in_light
+def test_a_topic_is_created_and_deleted_with_the_keyboard(tab: Page, console: str, bootstrap: str) -> None:
+    """Tab reaches every control in its order, Enter uses it, and the control that has the focus has an outline."""
+    with Admin(bootstrap) as admin:
+        tab.goto(f"{console}/topics")
+        press_at(tab, "Skip to the content")
+        press_at(tab, "Create a topic")
+        # The first field has the focus.
+        expect(tab.get_by_label("Name")).to_be_focused()
+        tab.keyboard.type("by-keyboard")
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_role("heading", level=1)).to_have_text("by-keyboard")
+        assert "by-keyboard" in {each.name for each in admin.list_topics()}
+
+        press_at(tab, "Change")
+        expect(tab.get_by_role("heading", level=1)).to_have_text("Change by-keyboard")
+        focus(tab, "Type by-keyboard to confirm")
+        tab.keyboard.type("by-keyboard")
+        press_at(tab, "Delete the topic")
+        expect(tab).to_have_url(f"{console}/topics")
+        assert "by-keyboard" not in {each.name for each in admin.list_topics()}
+
+
+def focus(page: Page, name: str) -> None:
+    """Press Tab until the focus is at a link, button or field with this text or label."""
+    for _ in range(TABS_MAX):
+        page.keyboard.press("Tab")
+        if page.evaluate(FOCUSED) == name:
+            assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+            return
+    pytest.fail(f"the keyboard does not reach {name!r}")
+
+
+def press_at(page: Page, name: str) -> None:
+    """Press Tab until the focus is at a link or button, and press Enter."""
+    focus(page, name)
+    page.keyboard.press("Enter")
 
 
 @in_light
