@@ -84,9 +84,19 @@ async def paused(target: Cluster, link_name: str = "east") -> bool:
 
 
 async def promoted(target: Cluster, name: str, link_name: str = "east") -> bool:
-    """Return whether a mirror was promoted."""
+    """Return whether a mirror was promoted, and every broker accepts records for the partitions that it leads."""
     found = await topic_of(target, name, link_name)
-    return found is None or found.state == "promoted"
+    return (found is None or found.state == "promoted") and await is_writable(target, name)
+
+
+async def is_writable(target: Cluster, name: str) -> bool:
+    """Return whether no running broker takes a topic for a mirror."""
+    for each in target.brokers.values():
+        topic = each.broker.metadata.topics.get(name)
+        if topic is not None and topic.value.mirror is not None:
+            return False
+        await each.broker.replicas.settled()
+    return True
 
 
 async def handed_over(target: Cluster, name: str, link_name: str = "east") -> None:

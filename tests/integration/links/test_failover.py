@@ -12,7 +12,7 @@ from fairlead import Admin
 from fairlead.cli.main import app
 from fairlead.cli.verbs import link as link_commands
 from fairlead_broker.controlling.linking import promotions
-from link_kit import link, mirrored, promoted, until, url
+from link_kit import is_writable, link, mirrored, promoted, until, url
 from refusals import refuses
 
 
@@ -68,3 +68,28 @@ async def test_a_failover_over_http_hands_over_and_ends_without_the_source(
     assert begun.state == "handing_over"
     assert left.get("boats") == "handing_over"
     assert last.base_offset == 0
+
+
+async def test_a_failover_survives_its_controller(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order is in the topic record, so the next controller promotes the mirror, which has the copied records."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    await (await source.led("flights", topic_id)).produce(b"copied")
+    await link(source, target)
+    await mirrored(target, topic_id, 1)
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 3600.0)
+    await source.stop(1)
+    async with Admin(url(target)) as admin:
+        await admin.promote_link("east", "all", "failover")
+    controller = target.any.peer_side.controller
+    assert controller is not None
+    await target.stop(controller)
+    waiting = target.any.metadata.topics["flights"].value.mirror
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
+    await until(lambda: is_writable(target, "flights"), "the next controller does not promote the mirror")
+    last = await (await target.led("flights", topic_id)).produce(b"after")
+
+    assert waiting is not None
+    assert waiting.failover
+    assert last.base_offset == 1
