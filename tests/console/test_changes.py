@@ -250,6 +250,7 @@ CHANGES = [
     ("/topics/orders/produce", "value=1"),
     ("/transactions/1.0/abort", "typed=1.0"),
     ("/create-link", "name=stolen&source=http://other.example&topics=*"),
+    ("/links/east/acknowledge", ""),
     ("/links/east/alter", "source=http://other.example&topics=*"),
     ("/links/east/adopt", "adopted=orders"),
     ("/links/east/delete", "typed=east"),

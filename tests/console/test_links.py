@@ -14,6 +14,8 @@ from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePattern
 from waiting import pause_blocking
 
 LOOKS_MAX = 900
+NAMES = ("Gaps", "Tails")
+"""Sections of the page of a link that has lost records."""
 pytestmark = pytest.mark.slow
 
 
@@ -167,6 +169,50 @@ def test_a_topic_is_adopted_after_a_hand_over(tab: Page, console: str, bootstrap
 
     assert command_of(tab) == ["fairlead", "link", "adopt", "back", "ferries"]
     assert ends[0] == ends[1] > 0
+
+
+@in_light
+def test_gaps_and_tails_are_shown_until_they_are_acknowledged(
+    tab: Page, console: str, bootstrap: str, source: str
+) -> None:
+    """Records that were cut when a topic became a mirror are shown as a gap and as a file, each with its command."""
+    with Admin(bootstrap) as admin, Admin(source) as other, Producer(bootstrap) as producer:
+        admin.create_topic("ferries", partitions=1)
+        producer.send("ferries", b"copied").result()
+        linked(other, "west", bootstrap, "ferries")
+        other.pause_link("west")
+        until(lambda: other.describe_link("west").state == "paused")
+        producer.send("ferries", b"never copied").result()
+        other.promote_link("west", ["ferries"], "failover")
+        until(lambda: {each.state for each in other.link_topics("west")} <= {"promoted"})
+        admin.create_link(
+            CreateLinkRequest(
+                name="back",
+                source=LinkSource(bootstrap=[source]),
+                topics=NamePatterns(include=["ferries"]),
+            )
+        )
+        admin.adopt_link("back", ["ferries"])
+        until(lambda: admin.describe_link("back").gaps == 1 and admin.link_tails("back") != [])
+        [tail] = admin.link_tails("back")
+        tab.goto(f"{console}/links/back")
+        gaps, tails = (
+            tab.locator("section").filter(has=tab.get_by_role("heading", name=name)) for name in NAMES
+        )
+        expect(gaps.get_by_role("row").last).to_have_text("ferries-0 1 2 0 1".replace(" ", ""))
+        commands = [each.locator("code").last.inner_text().split() for each in (gaps, tails)]
+        read = tails.get_by_role("row").last.locator("code").inner_text().split()
+        assert violations(tab) == []
+        gaps.get_by_role("button", name="Acknowledge").click()
+        expect(tab.locator(".banner.good")).to_contain_text("back")
+        expect(tab.get_by_role("heading", name="Gaps")).to_have_count(0)
+        expect(tab.get_by_role("heading", name="Tails")).to_have_count(1)
+        left = admin.describe_link("back").gaps
+
+    assert command_of(tab) == commands[0] == ["fairlead", "link", "acknowledge", "back"]
+    assert commands[1] == ["fairlead", "link", "tails", "back"]
+    assert read == ["fairlead", "consume", "ferries", "--file", tail.path]
+    assert left == 0
 
 
 @in_light

@@ -1,4 +1,4 @@
-"""Links to other clusters: their mirrors with lag; pause, resume, promote, and take back a hand-over."""
+"""Links to other clusters: mirrors with lag, gaps and tails; pause, resume, acknowledge, promote, take back."""
 
 from __future__ import annotations
 
@@ -32,10 +32,20 @@ async def show(request: Request, access: Access) -> HTMLResponse:
 
 @router.get("/links/{name}")
 async def show_one(request: Request, access: Access, name: str) -> HTMLResponse:
-    """Show a link with its mirrors: first mirrors that do not copy, then mirrors with the largest lag."""
+    """Show a link with its mirrors, first mirrors that do not copy, then mirrors with the largest lag.
+
+    Gaps are records that mirrors lack, and tails are files with records that were cut.
+    """
     link = await access.admin.describe_link(name)
     mirrors = await access.admin.link_topics(name)
     mirrors.sort(key=_urgency)
+    gaps = [
+        (mirror.topic, each.partition, each.gap)
+        for mirror in mirrors
+        for each in mirror.partitions
+        if each.gap is not None
+    ]
+    tails = await access.admin.link_tails(name)
     return await page(
         request,
         "links/link.html",
@@ -45,6 +55,11 @@ async def show_one(request: Request, access: Access, name: str) -> HTMLResponse:
         link=link,
         mirrors=mirrors[:ROWS_MAX],
         total=len(mirrors),
+        stopped=sum(mirror.state == "faulted" for mirror in mirrors),
+        gaps=gaps[:ROWS_MAX],
+        total_gaps=len(gaps),
+        tails=tails[:ROWS_MAX],
+        total_tails=len(tails),
     )
 
 
@@ -75,6 +90,14 @@ async def take_back(
     await access.admin.take_back_link(name, [topic])
     command = shlex.join(["fairlead", "link", "take-back", name, topic])
     return done(request, f"/links/{name}", f"The source accepts records of {topic} again.", command)
+
+
+@router.post("/links/{name}/acknowledge")
+async def acknowledge(request: Request, access: Access, _: Change, name: str) -> RedirectResponse:
+    """Accept the gaps of a link, and let its stopped mirrors continue."""
+    await access.admin.acknowledge_link(name)
+    command = shlex.join(["fairlead", "link", "acknowledge", name])
+    return done(request, f"/links/{name}", f"The gaps of {name} are accepted.", command)
 
 
 @router.post("/links/{name}/{verb}")
