@@ -1,12 +1,15 @@
 """No output of a broker or client contains a secret (rule U3, proof V18).
 
-Secrets of every kind are sent to a broker, in the right place and in every wrong place. All output of the broker and
-its clients is searched for the texts of the secrets.
+Secrets of every kind are sent to a broker, in the right place and in every wrong place: over HTTP, to the listener for
+Kafka's clients, in the credentials of links, to the console, in profiles of the command line, and in the headers of an
+exporter. All output of the broker and its clients is searched for the texts of the secrets.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import os
 import re
 import sqlite3
@@ -21,13 +24,18 @@ from typing import Any, Final
 
 import pytest  # noqa: TC002
 
+import link_kit
 from broker_kit import Calls
 from certificate_kit import Authority
 from fairlead import Admin, Consumer, Producer
 from fairlead.errors import FairleadError
+from fairlead.testing import SecureCluster, cluster
 from fairlead_api.token_text import TokenText
+from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.settings import BrokerSettings
 from issuer_kit import TestIssuer
+from kafka_wire import KafkaConnection
+from visitor import Visitor
 from waiting import until
 from warm_programs import start
 
@@ -37,8 +45,21 @@ FORGED: Final = "eyJhbGciOiJub25lIn0.c2VjcmV0LW9mLW1hcmtlZC1jbGFpbXM.bWFya2VkLXN
 READS: Final = (
     "/v1/versions", "/v1/whoami", "/v1/metadata", "/v1/cluster", "/v1/brokers", "/v1/cluster/config",
     "/v1/brokers/0/config", "/v1/topics", "/v1/topics/orders", "/v1/groups", "/v1/security", "/v1/tokens", "/v1/acls",
-    "/v1/reassignments", "/openapi.json",
+    "/v1/reassignments", "/openapi.json", "/v1/links", "/v1/links/east", "/v1/links/west",
 )  # fmt: skip
+PAGES: Final = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/links",
+    "/links/east",
+    "/security",
+    "/sign-in/oidc",
+    "/no-such-page",
+)
+OF_COLLECTOR: Final = "marked-secret-of-the-collector-of-traces"
+OF_CONSOLE: Final = "marked-secret-of-the-client-at-the-issuer"
+OF_SESSIONS: Final = "marked-secret-that-encrypts-the-sessions"
 TRACED: Final = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
@@ -101,6 +122,125 @@ async def planted(calls: Calls, secret: str) -> list[str]:
     return [str(await calls.call(*each)) for each in asked]
 
 
+async def planted_in_kafka(address: str, ca: Path, secret: str) -> list[str]:
+    """Send a secret to the Kafka listener, as a token and in every wrong place; return the answers."""
+    tls, text = ssl.create_default_context(cafile=ca), secret.encode()
+    messages = (
+        ("PLAIN", b"\0token\0" + text),
+        ("PLAIN", b"\0%s\0%s" % (text, text)),
+        ("OAUTHBEARER", b"n,,\x01auth=Bearer " + text + b"\x01\x01"),
+        ("OAUTHBEARER", text),
+        (secret, text),
+    )
+
+    async def authenticate(mechanism: str, message: bytes) -> str:
+        async with KafkaConnection.open(address, tls) as connection:
+            chosen = await connection.ask(ApiKey.SASL_HANDSHAKE, 1, mechanism=mechanism)
+            if mechanism == secret:
+                return str(chosen.mechanisms)
+            answer = await connection.ask(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=message)
+            return f"kafka {answer.error_code} {answer.error_message} {answer.auth_bytes}"
+
+    return await asyncio.gather(*(authenticate(*each) for each in messages))
+
+
+async def planted_in_links(calls: Calls, folder: Path, source: SecureCluster) -> tuple[list[str], str]:
+    """Return the answers about a link whose token is revoked and about a refused link, and the revoked token."""
+    identity, answers = Authority.make().issue().write(folder), list[str]()
+
+    async def shows(path: str, text: bytes) -> bool:
+        answers.append(str(found := await calls.call("GET", path)))
+        return text in found.body
+
+    async with Admin(**source.arguments) as admin:
+        created = await admin.create_token("user:admin")
+        await admin.create_topic("mirrored", partitions=1)
+        body = {"source": {"bootstrap": source.bootstrap.split(",")}, "topics": {"include": ["*"]}}
+        for name, token in (("east", created.token), ("west", FORGED)):
+            (folder / f"{name}.token").write_text(token)
+            for part, file in (
+                ("crt", identity / "tls.crt"),
+                ("key", identity / "tls.key"),
+                ("ca", source.ca_file),
+            ):
+                (folder / f"{name}.{part}").write_bytes(file.read_bytes())
+            answers.append(str(await calls.post("/v1/links", {"name": name, **body})))
+        await link_kit.until(lambda: shows("/v1/links/east/topics", b'"mirroring"'), "no topic is mirrored")
+        await admin.revoke_token(created.token_id)
+        await link_kit.until(lambda: shows("/v1/links/east/topics", b'"reason":"'), "the token is accepted")
+    return answers, created.token
+
+
+def settings_of_client(ca: Path) -> dict[str, str]:
+    """Return the environment of a client that trusts the broker."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    return {**own, "FAIRLEAD_CA_FILE": str(ca)}
+
+
+def outputs_of_console(url: str, ca: Path, folder: Path, secrets: list[str]) -> list[str]:
+    """Return the output of a console, and its pages for callers that sign in with each secret."""
+    options = [
+        "--bootstrap",
+        url,
+        "--listen",
+        FREE,
+        "--output",
+        "json",
+        "--oidc-issuer",
+        "https://127.0.0.1:1",
+    ]
+    for option, secret in (("--session-key-file", OF_SESSIONS), ("--oidc-client-secret-file", OF_CONSOLE)):
+        (folder / secret).write_text(secret)
+        options += [option, str(folder / secret)]
+    with (folder / "console.log").open("wb") as log:
+        process = start("console", *options, environment=settings_of_client(ca), errors=log)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline().decode()
+        outputs = [line]
+        for secret in secrets:
+            visitor = Visitor(str(json.loads(line)["console"]))
+            outputs += map(str, visitor.sign_in(secret))
+            outputs += [str(part) for path in PAGES for part in visitor.get(path)]
+            outputs += map(str, visitor.get(f"/sign-in/callback?code={secret}&state={secret}"))
+            outputs += [str(each.value) for each in visitor.cookies.values()]
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+    return [*outputs, (folder / "console.log").read_text()]
+
+
+def outputs_of_profiles(url: str, ca: Path, folder: Path, secrets: list[str]) -> list[str]:
+    """Return the output of commands that take each secret from the file and from the program of a profile."""
+    file, configuration = folder / "profile.token", folder / "configuration"
+    given = settings_of_client(ca) | {"XDG_CONFIG_HOME": str(configuration)}
+    outputs = []
+
+    def run(*words: str) -> None:
+        with (folder / "command.log").open("wb") as log:
+            process = start(*words, environment=given, errors=log)
+        assert process.stdout is not None
+        with process.stdout as printed:
+            outputs.append(printed.read().decode())
+        process.wait(30)
+        outputs.append((folder / "command.log").read_text())
+
+    for name, option, source in (
+        ("file", "--token-file", str(file)),
+        ("program", "--token-command", f"cat {file}"),
+    ):
+        run("profile", "create", name, "--bootstrap", url, option, source, "--ca-file", str(ca))
+    for secret in secrets:
+        file.write_text(secret)
+        for name in ("file", "program"):
+            given["FAIRLEAD_PROFILE"] = name
+            run("whoami", "--output", "json")
+            run("topic", "create", "of-a-profile")
+    run("profile", "list", "--output", "json")
+    return [*outputs, *(each.read_text() for each in configuration.rglob("*") if each.is_file())]
+
+
 def metrics(address: str, ca: Path, token: str) -> str:
     """Return the metrics on the ops listener, which speaks HTTP/1.1."""
     request = urllib.request.Request(
@@ -125,8 +265,22 @@ def stored(folder: Path) -> str:
 def command(folder: Path, tls: Path) -> list[str]:
     """Return the command that starts an enforcing broker in a folder."""
     words = ["broker", "start", "--output", "json", "--data", str(folder / "data"), "--tls", str(tls)]
-    words += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE]
+    words += ["--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE, "--kafka-listen", FREE]
     return [*words, "--security", "enforce", "--admin-token-file", str(folder / "admin.token")]
+
+
+def settings_of_broker(folder: Path, issuer: TestIssuer, collector: str) -> dict[str, str]:
+    """Return the environment of a broker that logs everything, and exports traces with a secret header."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | {
+        "FAIRLEAD_ISSUERS__CORP__ISSUER": issuer.issuer,
+        "FAIRLEAD_ISSUERS__CORP__JWKS": str(folder / "keys.json"),
+        "FAIRLEAD_ACCESS_LOG": "true",
+        "FAIRLEAD_LOG_LEVEL": "debug",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {OF_COLLECTOR}",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "FAIRLEAD_LINK_CREDENTIALS": str(folder / "links"),
+    }
 
 
 async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,14 +307,7 @@ async def outputs_of_a_broker(
     authority, issuer = Authority.make(), TestIssuer()
     tls = authority.issue().write(tmp_path / "tls", authority)
     (tmp_path / "keys.json").write_bytes(issuer.jwks)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | {
-        "FAIRLEAD_ISSUERS__CORP__ISSUER": issuer.issuer,
-        "FAIRLEAD_ISSUERS__CORP__JWKS": str(tmp_path / "keys.json"),
-        "FAIRLEAD_ACCESS_LOG": "true",
-        "FAIRLEAD_LOG_LEVEL": "debug",
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
-        "OTEL_BSP_SCHEDULE_DELAY": "100",
-    }
+    environment = settings_of_broker(tmp_path, issuer, collector)
     with (tmp_path / "broker.log").open("wb") as log:
         process = await asyncio.to_thread(start, *command(tmp_path, tls), environment=environment, errors=log)
     assert process.stdout is not None
@@ -169,26 +316,35 @@ async def outputs_of_a_broker(
         line = await asyncio.to_thread(process.stdout.readline)
         assert line, (tmp_path / "broker.log").read_text()[-2000:]
         outputs.append(line.decode())
-        data, ops = (re.search(rb'"%s": ?"(?:https://)?([^"]+)"' % name, line) for name in (b"data", b"ops"))
-        assert data is not None
-        assert ops is not None
+        found = [
+            re.search(rb'"%s": ?"(?:\w+://)?([^"]+)"' % name, line) for name in (b"data", b"ops", b"kafka")
+        ]
+        data, ops, kafka = [each[1].decode() for each in found if each is not None]
         admin = (tmp_path / "admin.token").read_text().strip()
-        address, url = data[1].decode(), f"https://{data[1].decode()}"
+        address, url = data, f"https://{data}"
         async with Calls(address, authority.pem, token=admin) as calls:
             made = await calls.post("/v1/tokens", {"principal": "user:ann", "note": "for a test"})
             token = made.json["token"]
             revoked = await calls.post("/v1/tokens", {"principal": "user:gone"})
             outputs.append(str(await calls.call("DELETE", f"/v1/tokens/{revoked.json['token_id']}")))
             outputs.append(str(await calls.post("/v1/topics", {"name": "orders", "partitions": 1})))
+            async with cluster(secure=True) as source:
+                answers, of_link = await planted_in_links(calls, tmp_path / "links", source)
+            outputs += answers
             outputs += [str(await calls.call("GET", path)) for path in READS]
         secrets = [
-            admin, token, revoked.json["token"], issuer.token(), issuer.token(aud="other"), FORGED,
+            of_link, admin, token, revoked.json["token"], issuer.token(), issuer.token(aud="other"), FORGED,
             TokenText("0" * 12, "markedsecretmarkedsecretmarkedsecretmarkedse").text,
         ]  # fmt: skip
         async with Calls(address, authority.pem) as calls:
             for secret in secrets:
                 outputs += await planted(calls, secret)
-        outputs.append(await asyncio.to_thread(metrics, ops[1].decode(), tls / "ca.crt", admin))
+        presented = await asyncio.gather(*(planted_in_kafka(kafka, tls / "ca.crt", each) for each in secrets))
+        outputs += itertools.chain(*presented)
+        outputs.append(await asyncio.to_thread(metrics, ops, tls / "ca.crt", admin))
+        some = [token, issuer.token(), FORGED]
+        for outputs_of in (outputs_of_console, outputs_of_profiles):
+            outputs += await asyncio.to_thread(outputs_of, url, tls / "ca.crt", tmp_path, some)
         outputs += await client_outputs(url, tls / "ca.crt", secrets, monkeypatch)
         files = {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
         outputs.append(repr(BrokerSettings.load(files)))
@@ -198,7 +354,10 @@ async def outputs_of_a_broker(
         await asyncio.to_thread(process.wait, 30)
         process.stdout.close()
     outputs += [(tmp_path / "broker.log").read_text(), stored(tmp_path / "data")]
-    return outputs, [*secrets, (tls / "tls.key").read_text().splitlines()[1]]
+    keys = [
+        each.read_text().splitlines()[1] for each in (tls / "tls.key", *(tmp_path / "links").glob("*.key"))
+    ]
+    return outputs, [*secrets, *keys, OF_COLLECTOR, OF_CONSOLE, OF_SESSIONS]
 
 
 async def client_outputs(url: str, ca: Path, secrets: list[str], patch: pytest.MonkeyPatch) -> list[str]:
