@@ -72,14 +72,14 @@
     drawn.set(place, new uPlot({
       width: place.clientWidth || figure.clientWidth - 30,
       height: 170,
-      padding: [8, 8, 0, 0],
+      padding: [8, 28, 0, 0],
       cursor: { y: false },
       series: [{ value: (_, at) => (at == null ? "–" : local.format(new Date(at * 1000))) },
         ...series.map(([label], index) => ({
           label, stroke: strokes[index % strokes.length], width: 1.5, points: { show: false }, value: (_, value) => text(value),
         }))],
       axes: [
-        { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`,
+        { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`, space: 72,
           values: (_, splits, __, ___, step) => splits.map((at) => local.format(new Date(at * 1000)).slice(11, step < 60 ? 19 : 16)) },
         { stroke: soft, grid, ticks: grid, font: `12px ${style.fontFamily}`, size: 62,
           values: (_, splits) => splits.map(text), ...(unit === "bytes" ? { incrs: byteSteps } : {}) },
