@@ -175,7 +175,7 @@ class LinkReconciler:
         return await self._store(link, cluster, keys)
 
     async def _store(self, link: Link, cluster: Manifest, keys: dict[str, str | None]) -> Finding | None:
-        """Change the keys of the link in the Secret of all links, which other Links change at the same time (rule K6)."""
+        """Change the keys of a link in the Secret of all links, which other Links change at the same time (rule K6)."""
         ref = ObjectRef(SECRET, link.namespace, link_credentials_name(link.spec.cluster_ref.name))
         stored = await self._api.get(ref)
         data = (stored or {}).get("data") or {}
