@@ -205,6 +205,13 @@ async def test_a_cluster_of_level_1_refuses_transactions(
         begun = await api.post(BEGIN, {"name": "billing"})
         written = await api.post(RECORDS, ROW, Fairlead_Transaction="1.0")
         ends = [await api.post(f"{BEGIN}/1.0:{how}", {}) for how in ("commit", "abort")]
+        offsets_of_group = {"offsets": {"group": "g", **OFFSETS}}
+        ends += [
+            await api.post(f"{BEGIN}/1.0:commit", offsets_of_group),
+            await api.post(JOINT, joint("1.0")),
+            await api.post(JOINT, joint("1.0") | offsets_of_group),
+        ]
+        group = await api.call("GET", "/v1/groups/g")
         producer = ProducerStamp(1, 0, 0, is_transactional=True)
         batch = await api.send(
             "orders",
@@ -216,4 +223,4 @@ async def test_a_cluster_of_level_1_refuses_transactions(
     assert {answer.code for answer in (begun, written, *ends)} == {"not_possible_now"}
     assert batch.code == "malformed_batch"
     assert listed.json["items"] == []
-    assert offsets["high_watermark"] == 0
+    assert (offsets["high_watermark"], group.status) == (0, 404)
