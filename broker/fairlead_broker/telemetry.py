@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, cast
 
 import structlog
@@ -130,6 +130,27 @@ class Telemetry:
         return metric_type(definition.name, definition.help, tuple(definition.labels), **keywords)
 
 
+class _Lines:
+    """Standard error for the lines of structlog.
+
+    Lines that cannot be written, for example because the log is a file on a full disk, are dropped: no call and no stop
+    of the broker may fail because of its log.
+    """
+
+    def write(self, line: str) -> None:
+        """Write a line with its end."""
+        with suppress(OSError):
+            sys.stderr.write(line)
+
+    def flush(self) -> None:
+        """Write lines that are still in memory."""
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
+_LINES: Final[Any] = _Lines()
+
+
 @contextmanager
 def quiet_by_default() -> Iterator[None]:
     """Let structlog log only failures, on stderr, unless the program has configured a destination for its logs.
@@ -147,7 +168,7 @@ def quiet_by_default() -> Iterator[None]:
         return
     quiet = {
         "wrapper_class": structlog.make_filtering_bound_logger(logging.ERROR),
-        "logger_factory": structlog.PrintLoggerFactory(sys.stderr),
+        "logger_factory": structlog.WriteLoggerFactory(_LINES),
     }
     structlog.configure(**{**before, **quiet})
     try:
@@ -182,7 +203,7 @@ def set_up_logging(log_format: str, level: str) -> None:
     structlog.configure(
         processors=[*prepared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(_LINES),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)

@@ -85,15 +85,18 @@ class RunningBroker:
         broker = self.broker
         broker.log.info("broker is stopping")
         begun = broker.clock.monotonic()
-        await broker.announce_stop()
-        end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
-        # Calls that wait for other brokers or for the rest of a request body are ended first.
-        self._forwarding.stop()
-        self.bodies.stop()
-        await broker.stop_answering()
-        # Every call has been answered. Only slow clients are still receiving their answers.
-        await self.listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
-        await broker.stop()
+        try:
+            await broker.announce_stop()
+            end = broker.clock.monotonic() + broker.settings.limits.stop_answer_seconds
+            # Calls that wait for other brokers or for the rest of a request body are ended first.
+            self._forwarding.stop()
+            self.bodies.stop()
+            await broker.stop_answering()
+            # Every call has been answered. Only slow clients are still receiving their answers.
+            await self.listeners.stop(max(READERS_SECONDS_MIN, end - broker.clock.monotonic()))
+        finally:
+            # Without this step, threads of the broker would keep the process alive.
+            await broker.stop()
         broker.log.info("broker has stopped", seconds=round(broker.clock.monotonic() - begun, 3))
 
 
