@@ -11,7 +11,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import structlog
 from prometheus_client import (
