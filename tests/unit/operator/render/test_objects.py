@@ -7,7 +7,7 @@ import yaml
 
 import render_kit
 from fairlead_api.configuration import KEYS
-from fairlead_operator.naming import Manifest
+from fairlead_operator.naming import Manifest, owned_labels
 from fairlead_operator.render import (
     NO_MEMBER_JOINS,
     EtcdInputs,
@@ -22,7 +22,27 @@ from fairlead_operator.render import (
     split_config,
 )
 from fairlead_operator.render.etcd import quota_argument
+from fairlead_operator.render.metadata import belongs_to
 from refusals import missing
+
+
+@pytest.mark.parametrize(
+    ("cluster", "owners", "belongs"),
+    [
+        ("main", ["uid-main"], True),
+        ("main", [], True),
+        ("main", ["uid-other"], False),
+        ("main", ["uid-main", "uid-other"], False),
+        ("other", ["uid-main"], False),
+    ],
+)
+def test_an_object_belongs_to_the_cluster_that_owns_it(cluster: str, owners: list[str], belongs: bool) -> None:
+    """An object with the Cluster's name is the Cluster's own unless another object controls it (rule K6)."""
+    references = [{"uid": uid, "controller": True} for uid in owners] + [{"uid": "uid-of-a-dependent"}]
+    live = {"metadata": {"labels": owned_labels(cluster), "ownerReferences": references}}
+
+    assert belongs_to(live, "main", "uid-main") is belongs
+    assert not belongs_to({"metadata": {}}, "main", "uid-main")
 
 
 def test_config_goes_where_its_key_belongs() -> None:
