@@ -7,6 +7,7 @@ answer through the call.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -17,7 +18,7 @@ from fairlead_api.audit_events import AuditEvent
 from fairlead_api.configuration import SECURITY_PREFIXES
 from fairlead_api.excerpts import shown
 from fairlead_api.identifiers import check_group_name, check_topic_name
-from fairlead_api.problems import ProblemError
+from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.routes import ROUTES, Route
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime.audit_log import AUDITED_REQUEST, AuditLog
@@ -218,10 +219,11 @@ SHED: Final = problem_answer(
 )
 SHED_HEADERS: Final = [*SHED.headers, (b"content-length", b"%d" % len(SHED.body))]
 CUT_OFF_ANSWER: Final = problem_answer(ProblemError("malformed_request", CUT_OFF))
-CUT_OFF_HEADERS: Final = [
-    *CUT_OFF_ANSWER.headers,
-    (b"content-length", b"%d" % len(CUT_OFF_ANSWER.body)),
-]
+GONE_ANSWER: Final = problem_answer(
+    ProblemError(
+        "internal", "the HTTP server reported that the client had disconnected", side_effect=SideEffect.MAYBE
+    )
+)
 SHED_PATHS: Final = (b"/records", b"/v1/produce")
 UNROUTED: Final = "none"
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -296,7 +298,8 @@ class Application:
             self._connections.cut(*scope["client"])
         except ProblemError as problem:
             await self._refuse(call, problem)
-        except Exception as error:  # noqa: BLE001 - the last handler: every failure needs an answer
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the last handler: every failure needs an answer
+            # The HTTP server cancels no request, so a cancellation comes from work that the request has waited for.
             await self._fail(call, error)
         finally:
             self._access.end(call)
@@ -346,15 +349,18 @@ class Application:
 
     @staticmethod
     async def _send_cut_off(call: Call, send: Send) -> None:
-        """Send a refusal for an incomplete body, because the connection may still be open.
+        """Send a refusal for an incomplete body, or to a client that counts as gone; the connection may still be open.
 
         The metrics count the request as a request whose client disconnected, because a disconnect is the usual cause.
         """
-        if call.status or call.body_reader.complete:
+        if call.status:
             return
-        headers = [*CUT_OFF_HEADERS, (b"connection", b"close")] if call.http1 else CUT_OFF_HEADERS
-        await send({"type": "http.response.start", "status": CUT_OFF_ANSWER.status, "headers": headers})
-        await send({"type": "http.response.body", "body": CUT_OFF_ANSWER.body})
+        answer = GONE_ANSWER if call.body_reader.complete else CUT_OFF_ANSWER
+        headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+        if call.http1:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
 
     async def _refuse(self, call: Call, problem: ProblemError) -> None:
         """Answer with the problem; if an answer has already begun, only log the problem."""
@@ -391,7 +397,7 @@ class Application:
             return
         await reader.drain(HTTP1_DRAIN_BYTES_MAX if call.http1 else DRAIN_BYTES_MAX)
 
-    async def _fail(self, call: Call, error: Exception) -> None:
+    async def _fail(self, call: Call, error: BaseException) -> None:
         problem = self._failures.record(
             error, self._route_name(call), mutating=call.scope["method"] not in READING_METHODS
         )

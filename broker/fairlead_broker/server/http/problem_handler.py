@@ -77,7 +77,7 @@ class FailureLog:
         self._life = life
         self._numbers = itertools.count(1)
 
-    def record(self, error: Exception, route: str, *, mutating: bool = False) -> ProblemError:
+    def record(self, error: BaseException, route: str, *, mutating: bool = False) -> ProblemError:
         """Log the exception with its traceback, and return the problem for the answer.
 
         ``mutating``: the call may have changed state before it failed, so the side effect is ``maybe``.

@@ -12,6 +12,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.routes import route
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.server.http.application import Application
+from fairlead_broker.server.http.body import ClientGone
 from fairlead_broker.server.http.call import Call
 from fairlead_broker.server.http.problem_handler import FailureLog
 from fairlead_broker.server.http.request_metrics import RequestMetrics
@@ -77,6 +78,23 @@ async def test_unforeseen_failure_has_a_failure_id_only(serve, http2: Client) ->
     assert (event, facts["failure_id"]) == ("request failed unexpectedly", document["failure_id"])
     assert isinstance(facts["exc_info"], ValueError)
     assert served.count("versions", "500") == 1
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, ClientGone])
+async def test_every_call_is_answered_with_a_problem(
+    serve, http2: Client, error: type[BaseException]
+) -> None:
+    """A call whose work was cancelled, or whose client counts as gone but is there, is answered with a problem."""
+
+    async def broken(call: Call) -> None:
+        await call.body(10)
+        raise error
+
+    bound = await serve(Served(broken, "produce").application)
+    answer = await http2.post(f"http://{bound}/v1/produce").body_bytes(b"x").build().send()
+    document = await answer.json()
+
+    assert (answer.status, document["code"], document["side_effect"]) == (500, "internal", "maybe")
 
 
 async def test_failure_of_a_change_may_have_changed_something(serve, http2: Client) -> None:
