@@ -44,7 +44,17 @@ class QuotaMetrics:
 class CallerQuota:
     """Limits of one caller, which are charged when a request from the caller begins and ends."""
 
-    __slots__ = ("_fetch", "_gates", "_holds", "_now", "_produce", "_refused", "_requests", "_under_way")
+    __slots__ = (
+        "_fetch",
+        "_gates",
+        "_holds",
+        "_now",
+        "_produce",
+        "_refused",
+        "_requests",
+        "_under_way",
+        "is_limited",
+    )
 
     def __init__(
         self,
@@ -66,6 +76,8 @@ class CallerQuota:
             Traffic.PRODUCE: (*self._produce, *self._requests),
             Traffic.FETCH: (*self._fetch, *self._requests),
         }
+        self.is_limited = bool(rates or under_way)
+        """Whether the caller has any limit."""
         self._now = now
         self._refused = refused
         self._holds = holds

@@ -85,6 +85,8 @@ class AccessGate:
         if route.access.audience is Audience.PUBLIC:
             return
         quota = quotas.of(call.access, (call.scope.get("client") or UNKNOWN)[0])
+        if not quota.is_limited:
+            return
         is_counted = quota.counts_bodies and route.traffic is Traffic.PRODUCE
         quota.begin(route.traffic, call.announced_bytes if is_counted else 0)
         call.quota = quota
