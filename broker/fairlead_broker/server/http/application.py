@@ -347,8 +347,7 @@ class Application:
         await send({"type": "http.response.start", "status": SHED.status, "headers": headers})
         await send({"type": "http.response.body", "body": SHED.body})
 
-    @staticmethod
-    async def _send_cut_off(call: Call, send: Send) -> None:
+    async def _send_cut_off(self, call: Call, send: Send) -> None:
         """Send a refusal for an incomplete body, or to a client that counts as gone; the connection may still be open.
 
         The metrics count the request as a request whose client disconnected, because a disconnect is the usual cause.
@@ -357,6 +356,8 @@ class Application:
             return
         answer = GONE_ANSWER if call.body_reader.complete else CUT_OFF_ANSWER
         headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
+        if self._gate is not None:
+            headers += self._gate.stamp()
         if call.http1:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
