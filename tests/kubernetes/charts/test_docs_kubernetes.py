@@ -108,7 +108,7 @@ def test_changes(kubernetes_alone: Kubernetes, tmp_path: Path) -> None:
         of_jobs,
         of_security,
     )
-    assert counts == (20, 9, 1, 8, 8, 6, 7, 3, 5)
+    assert counts == (20, 9, 1, 8, 8, 6, 8, 3, 5)
     assert topic is None
     assert "spark.sql.streaming.noDataMicroBatches.enabled=true" in container["args"]
     kubernetes_alone.kubectl("delete", "--filename", str(ROOT / "manifests/spark/job.yaml"), "--wait=false")

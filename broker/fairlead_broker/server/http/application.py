@@ -22,6 +22,7 @@ from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.routes import ROUTES, Route
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime.audit_log import AUDITED_REQUEST, AuditLog
+from fairlead_broker.runtime.refusals import RETRY_SOON_SECONDS
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
 from fairlead_broker.server.http.body import (
@@ -219,11 +220,16 @@ SHED: Final = problem_answer(
 )
 SHED_HEADERS: Final = [*SHED.headers, (b"content-length", b"%d" % len(SHED.body))]
 CUT_OFF_ANSWER: Final = problem_answer(ProblemError("malformed_request", CUT_OFF))
-GONE_ANSWER: Final = problem_answer(
-    ProblemError(
-        "internal", "the HTTP server reported that the client had disconnected", side_effect=SideEffect.MAYBE
+GONE: Final = "the connection of the call is closing"
+"""Reason for a client that counts as gone. granian reports a disconnect of every call that waits when a listener with a
+previous certificate is closed, although its clients still wait for answers.
+"""
+GONE_ANSWERS: Final = {
+    effect: problem_answer(
+        ProblemError("shutting_down", GONE, side_effect=effect, retry_after_seconds=RETRY_SOON_SECONDS)
     )
-)
+    for effect in (SideEffect.NONE, SideEffect.MAYBE)
+}
 SHED_PATHS: Final = (b"/records", b"/v1/produce")
 UNROUTED: Final = "none"
 HEADER_BYTES_MAX: Final = 32 << 10
@@ -354,7 +360,10 @@ class Application:
         """
         if call.status:
             return
-        answer = GONE_ANSWER if call.body_reader.complete else CUT_OFF_ANSWER
+        answer = CUT_OFF_ANSWER
+        if call.body_reader.complete:
+            is_reading = call.scope["method"] in READING_METHODS
+            answer = GONE_ANSWERS[SideEffect.NONE if is_reading else SideEffect.MAYBE]
         headers = [*answer.headers, (b"content-length", b"%d" % len(answer.body))]
         if self._gate is not None:
             headers += self._gate.stamp()

@@ -164,18 +164,17 @@ class Forwarding:
         self, call: Call, leader: BrokerId, body: bytes, timeout_seconds: float, *, writing: bool
     ) -> None:
         """Forward a call about the partition in the path to its leader, and send the leader's answer to the caller."""
+        asked = self.ask(
+            leader,
+            call.scope["method"],
+            target(call),
+            passed_on(call),
+            body,
+            timeout_seconds + ANSWER_MARGIN_SECONDS,
+        )
         try:
-            heard = await unless_gone(
-                call.receive,
-                self.ask(
-                    leader,
-                    call.scope["method"],
-                    target(call),
-                    passed_on(call),
-                    body,
-                    timeout_seconds + ANSWER_MARGIN_SECONDS,
-                ),
-            )
+            # A write is not given up when its client disconnects, because the leader carries it out anyway.
+            heard = await (asked if writing else unless_gone(call.receive, asked))
         except PeerUnavailable as unavailable:
             raise no_answer(unavailable, call.topic, call.partition, writing=writing) from unavailable
         await self.answer(call, heard)

@@ -80,9 +80,12 @@ async def test_unforeseen_failure_has_a_failure_id_only(serve, http2: Client) ->
     assert served.count("versions", "500") == 1
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError, ClientGone])
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [(asyncio.CancelledError, 500, "internal"), (ClientGone, 503, "shutting_down")],
+)
 async def test_every_call_is_answered_with_a_problem(
-    serve, http2: Client, error: type[BaseException]
+    serve, http2: Client, error: type[BaseException], status: int, code: str
 ) -> None:
     """A call whose work was cancelled, or whose client counts as gone but is there, is answered with a problem."""
 
@@ -94,7 +97,7 @@ async def test_every_call_is_answered_with_a_problem(
     answer = await http2.post(f"http://{bound}/v1/produce").body_bytes(b"x").build().send()
     document = await answer.json()
 
-    assert (answer.status, document["code"], document["side_effect"]) == (500, "internal", "maybe")
+    assert (answer.status, document["code"], document["side_effect"]) == (status, code, "maybe")
 
 
 async def test_failure_of_a_change_may_have_changed_something(serve, http2: Client) -> None:
