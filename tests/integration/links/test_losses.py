@@ -10,7 +10,7 @@ from fairlead import Admin
 from fairlead_api.bodies.links import LinkPolicies, LinkTopic, MirrorGap
 from fairlead_api.identifiers import TopicId
 from fairlead_broker.controlling.linking import promotions
-from link_kit import link, mirrored, paused, topic_of, until, url
+from link_kit import is_writable, link, mirrored, paused, topic_of, until, url
 
 if TYPE_CHECKING:
     import pytest
@@ -143,7 +143,7 @@ async def test_a_recreated_topic_stops_its_mirror(
 
         async def promoted() -> bool:
             left: LinkTopic | None = await topic_of(target, "flights")
-            return left is None or left.state == "blocked"
+            return (left is None or left.state == "blocked") and await is_writable(target, "flights")
 
         await until(promoted, "the mirror is not promoted")
     mirror = await target.led("flights", topic_id)
