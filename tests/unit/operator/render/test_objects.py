@@ -36,7 +36,9 @@ from refusals import missing
         ("other", ["uid-main"], False),
     ],
 )
-def test_an_object_belongs_to_the_cluster_that_owns_it(cluster: str, owners: list[str], belongs: bool) -> None:
+def test_an_object_belongs_to_the_cluster_that_owns_it(
+    cluster: str, owners: list[str], belongs: bool
+) -> None:
     """An object with the Cluster's name is the Cluster's own unless another object controls it (rule K6)."""
     references = [{"uid": uid, "controller": True} for uid in owners] + [{"uid": "uid-of-a-dependent"}]
     live = {"metadata": {"labels": owned_labels(cluster), "ownerReferences": references}}
