@@ -7,12 +7,15 @@ is admitted while the bucket is not below zero, and is charged in full, so that 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from fairlead_broker.quotas.limits import UseKey
 
 WAIT_SECONDS_MAX: Final = 30.0
 """Maximum value of the `Retry-After` header, in seconds."""
+ACTIVE_SECONDS: Final = 10.0
+"""Seconds for which an unused limit is still reported, so that answers include its use on other brokers."""
 
 
 class Bucket:
@@ -63,6 +66,15 @@ class Bucket:
     def _refill(self, now: float) -> None:
         self.level = min(self.level + (now - self._at) * self.share, self.share)
         self._at = now
+
+
+def taken_reports(buckets: Iterable[Bucket], now: float) -> list[tuple[UseKey, float, float]]:
+    """Return the limits of buckets that are in use, each with the amount since the last report."""
+    return [
+        (bucket.key, bucket.limit, bucket.take_used())
+        for bucket in buckets
+        if bucket.used or now - bucket.used_at < ACTIVE_SECONDS
+    ]
 
 
 class UnderWay:

@@ -16,15 +16,13 @@ from fairlead_api.quota_limits import Limit
 from fairlead_api.routes.definitions import Traffic
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.credentials.failure_budget import network_of
-from fairlead_broker.quotas.bucket import Bucket, UnderWay
+from fairlead_broker.quotas.bucket import Bucket, UnderWay, taken_reports
 from fairlead_broker.quotas.limits import AppliedLimit, QuotaTable, UseKey, quota_of
 from fairlead_broker.quotas.shares import UseByOthers, share_of
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 CALLERS_MAX: Final = 10_000
 """Maximum number of callers whose limits are remembered."""
-ACTIVE_SECONDS: Final = 10.0
-"""Seconds for which an unused limit is still reported, so that answers include its use on other brokers."""
 IDLE_SECONDS: Final = 60.0
 """Seconds after which an unused counter is dropped; no bucket is in debt for that long."""
 USE_SECONDS: Final = 10.0
@@ -181,12 +179,7 @@ class QuotaView:
 
     def reports(self) -> list[tuple[UseKey, float, float]]:
         """Return the limits that are in use, each with the amount since the last report."""
-        now = self._now()
-        return [
-            (bucket.key, bucket.limit, bucket.take_used())
-            for bucket in self._buckets.values()
-            if bucket.used or now - bucket.used_at < ACTIVE_SECONDS
-        ]
+        return taken_reports(self._buckets.values(), self._now())
 
     def set_shares(
         self, reports: list[tuple[UseKey, float, float]], by_others: Mapping[UseKey, UseByOthers]

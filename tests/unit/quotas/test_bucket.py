@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_api.quota_limits import Limit
-from fairlead_broker.quotas.bucket import WAIT_SECONDS_MAX, Bucket, UnderWay
+from fairlead_broker.quotas.bucket import ACTIVE_SECONDS, WAIT_SECONDS_MAX, Bucket, UnderWay, taken_reports
 from fairlead_broker.quotas.limits import UseKey
 
 KEY = UseKey("*", Limit.PRODUCE_BYTES, "user:a")
@@ -50,3 +50,15 @@ def test_requests_under_way_are_shared_equally() -> None:
     assert counter.share == 4
     counter.set_limit(10, 0)
     assert counter.share == 10
+
+
+def test_a_limit_is_reported_for_a_while_after_its_last_use() -> None:
+    """A report takes the amount since the previous one, and an unused limit is reported until it counts as inactive."""
+    used, unused = Bucket(KEY, 100.0, 50.0, 0.0), Bucket(KEY, 10.0, 5.0, 0.0)
+    used.charge(7.0, 1.0)
+    first = taken_reports([used, unused], ACTIVE_SECONDS)
+    second = taken_reports([used, unused], ACTIVE_SECONDS)
+
+    assert first == [(KEY, 100.0, 7.0)]
+    assert second == [(KEY, 100.0, 0.0)]
+    assert taken_reports([used, unused], ACTIVE_SECONDS + 1.0) == []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from fairlead_api.quota_limits import Limit
-from fairlead_broker.quotas.bucket import Bucket
+from fairlead_broker.quotas.bucket import Bucket, taken_reports
 from fairlead_broker.quotas.limits import UseKey
 from fairlead_broker.quotas.shares import UseByOthers, share_of
 
@@ -19,8 +19,6 @@ ANSWERS_PER_SECOND: Final = 4
 answers, a mirror that is close to the end of its source waits only briefly for mirrors that are far behind."""
 ANSWER_BYTES_MIN: Final = 64 << 10
 """Minimum size of a limited answer; smaller answers would cause more overhead than progress."""
-ACTIVE_SECONDS: Final = 10.0
-"""Seconds for which an unused limit is still reported, so that the answer includes its use on other brokers."""
 
 
 class LinkRates:
@@ -65,12 +63,7 @@ class LinkRates:
 
     def reports(self) -> list[tuple[UseKey, float, float]]:
         """Return the limits that are in use, each with the bytes since the last report."""
-        now = self._now()
-        return [
-            (bucket.key, bucket.limit, bucket.take_used())
-            for bucket in self._buckets.values()
-            if bucket.used or now - bucket.used_at < ACTIVE_SECONDS
-        ]
+        return taken_reports(self._buckets.values(), self._now())
 
     def set_shares(
         self, reports: list[tuple[UseKey, float, float]], by_others: Mapping[UseKey, UseByOthers]
