@@ -35,6 +35,7 @@ from fairlead_api.bodies.payload_texts import PAYLOAD_TEXT_BYTES_MAX, TextTooLar
 from fairlead_api.identifiers import Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import FetchResult
+from fairlead_broker.server.http.codec_threads import wait_for_turn
 from fairlead_broker.server.records.arrow_bodies import FETCH_SCHEMA, write_arrow_stream
 
 # Decoding larger results would block the event loop for longer than a switch to a thread takes; a batch of one record
@@ -122,6 +123,7 @@ class FetchedRecords:
             text = msgspec.json.encode(records)[1:-1]
             texts += (b"," if texts else _JSON_HEAD, text)
             text_bytes += len(text)
+            wait_for_turn()
             if text_bytes >= TEXT_BYTES_MAX:
                 self.next_offset = Offset(records[-1].offset + 1)
                 break

@@ -21,7 +21,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import KeyedRequest
 from fairlead_broker.server.http.call import BINARY_EVENT, Call
-from fairlead_broker.server.http.codec_threads import in_thread
+from fairlead_broker.server.http.codec_threads import in_thread, wait_for_turn
 from fairlead_broker.server.records.arrow_bodies import read_arrow_stream
 from fairlead_broker.server.records.request_records import (
     LISTED_MAX,
@@ -138,8 +138,12 @@ def _records(columns: RecordColumns, size: int, now_us: int) -> RequestRecords:
 
 
 def _joined(slices: Iterable[RecordColumns], now_us: int) -> RequestRecords:
-    """Return the records of all slices; no step holds the interpreter lock for more than a slice."""
-    batches = [_as_batch(columns, now_us) for columns in slices if len(columns)]
+    """Return the records of all slices; the event loop has a turn after each slice."""
+    batches: list[pa.RecordBatch] = []
+    for columns in slices:
+        if len(columns):
+            batches.append(_as_batch(columns, now_us))
+        wait_for_turn()
     if not batches:
         raise ProblemError("malformed_request", "the body has no records")
     return ColumnarRecords(
