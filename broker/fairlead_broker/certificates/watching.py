@@ -26,7 +26,8 @@ minute.
 """
 
 FileState: TypeAlias = tuple[int, int, int, int] | None
-Subscriber: TypeAlias = Callable[[Side, Material], Awaitable[None]]
+Load: TypeAlias = Callable[[Side, Material], Awaitable[None]]
+Report: TypeAlias = Callable[[Side, Material], None]
 TlsFault: TypeAlias = Callable[[bytes | None, bytes | None], str | None]
 """Function that returns the reason why a TLS library refuses authorities, or a certificate with its key; None if it
 accepts them.
@@ -94,12 +95,12 @@ class Certificates:
         again at each check.
         """
         self._materials: dict[Side, Material] = {}
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: list[tuple[Load, Report]] = []
         self._look = asyncio.Event()
 
     @property
     def materials(self) -> Mapping[Side, Material]:
-        """Certificates in use."""
+        """Certificates in use: new connections already get them."""
         return self._materials
 
     def load(self) -> None:
@@ -111,9 +112,13 @@ class Certificates:
             self._reloads.labels(side.value)
             self._failures.labels(side.value)
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Call `subscriber` with each new certificate of each listener. The watch waits until the call returns."""
-        self._subscribers.append(subscriber)
+    def subscribe(self, load: Load, report: Report) -> None:
+        """Call `load` with each new certificate of each listener, and then, when it is in use, `report`.
+
+        The watch waits until `load` returns. Until then, `materials` contains the previous certificate, because the
+        operator removes an authority as soon as every broker reports a certificate of the next authority (rule K5).
+        """
+        self._subscribers.append((load, report))
 
     def look_now(self) -> None:
         """Check the files at once instead of at the end of the interval."""
@@ -142,20 +147,20 @@ class Certificates:
         if material == self._materials[side]:
             self._faults.pop(side, None)
             return
-        previous = self._materials[side]
-        self._use(side, material)
         try:
-            for subscriber in self._subscribers:
-                await subscriber(side, material)
+            for load, _ in self._subscribers:
+                await load(side, material)
         except OSError as error:
             # Too few file descriptors were free to load the certificate. The next check of the files tries to load the
             # certificate again.
-            self._use(side, previous)
             reason = error.strerror or str(error)
             self._refuse(
                 side, states, MaterialRefused(self._sources[side].folder, reason, "free descriptors")
             )
             return
+        self._use(side, material)
+        for _, report in self._subscribers:
+            report(side, material)
         self._faults.pop(side, None)
         self._reloads.labels(side.value).inc()
         facts = material.facts

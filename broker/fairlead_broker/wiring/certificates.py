@@ -83,15 +83,17 @@ def follow(certificates: Certificates, listeners: Listeners, broker: Broker) -> 
     if not certificates.materials:
         return
 
-    async def use(side: Side, material: Material) -> None:
+    async def load(side: Side, material: Material) -> None:
         if side is Side.PEER:
             await broker.peer_side.peers.renew(
                 PeerTls(material.ca_pem, material.key_pem + material.chain_pem)
             )
         await listeners.renew(side, material)
+
+    def report(side: Side, material: Material) -> None:
         broker.entry.registration.look_again()
         expiry = format_timestamp(TimestampUs(material.facts.not_after_us))
         broker.audit.happened(AuditEvent.CERTIFICATE_RELOADED, {"listener": side.value, "not_after": expiry})
 
-    certificates.subscribe(use)
+    certificates.subscribe(load, report)
     broker.supervisor.spawn(certificates.run(), "certificates")

@@ -17,27 +17,39 @@ from fairlead_broker.telemetry import Telemetry
 
 
 async def test_a_certificate_is_tried_again_when_descriptors_are_free(tmp_path: Path) -> None:
-    """A listener without free file descriptors keeps the previous certificate, and loads the new one later."""
+    """A listener without free file descriptors keeps the previous certificate, and loads the new one later (rule T7).
+
+    A certificate is in use, and is reported to the cluster, only after the listener has loaded it.
+    """
     authority = Authority.make()
     first, second = authority.issue(), authority.issue()
     source = Source(Side.OPS, first.write(tmp_path, authority), ("localhost",))
-    certificates, used = Certificates([source], SystemClock(), Telemetry(), tls_fault), []
+    certificates = Certificates([source], SystemClock(), Telemetry(), tls_fault)
     certificates.load()
-    errors = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+    errors, events = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], list[tuple[str, str, str]]()
 
-    async def use(_: Side, material: Material) -> None:
+    def note(event: str, material: Material) -> None:
+        shown = certificates.materials[Side.OPS].facts.certificate_sha256
+        events.append((event, material.facts.certificate_sha256, shown))
+
+    async def load(_: Side, material: Material) -> None:
         if errors:
             raise errors.pop()
-        used.append(material.facts.certificate_sha256)
+        note("loaded", material)
 
-    certificates.subscribe(use)
+    certificates.subscribe(load, lambda _, material: note("reported", material))
     second.write(tmp_path, authority)
     await certificates._look_at(Side.OPS, source)
     during = certificates.materials[Side.OPS].facts.certificate_sha256
+    failed = list(events)
     await certificates._look_at(Side.OPS, source)
 
-    assert during == first.sha256
-    assert used == [certificates.materials[Side.OPS].facts.certificate_sha256] == [second.sha256]
+    assert (during, failed) == (first.sha256, [])
+    # A certificate counts as used only when the listener has loaded it.
+    assert events == [
+        ("loaded", second.sha256, first.sha256),
+        ("reported", second.sha256, second.sha256),
+    ]
 
 
 @pytest.mark.parametrize("file", ["tls.crt", "ca.crt", "clients.crt"])
