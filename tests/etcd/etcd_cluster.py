@@ -50,6 +50,7 @@ class EtcdMember:
     initial_cluster: str | None = None
     """All members as `name=peer url`, separated by commas; None for a single member."""
     arguments: tuple[str, ...] = ()
+    peer_scheme: str = "http"
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -60,7 +61,7 @@ class EtcdMember:
     @property
     def peer_url(self) -> str:
         """URL for other members."""
-        return f"http://127.0.0.1:{self.peer_port}"
+        return f"{self.peer_scheme}://127.0.0.1:{self.peer_port}"
 
     def start(self) -> None:
         """Start the member on its existing data."""
@@ -179,13 +180,16 @@ async def etcd_cluster(
     *,
     arguments: Sequence[str] = (),
     tls: EtcdTls | None = None,
+    peer_scheme: str = "http",
     wait: bool = True,
 ) -> AsyncIterator[EtcdCluster]:
     """Run a new cluster; additional arguments are passed to every member."""
     ports = free_ports()
     scheme = "http" if tls is None else "https"
     members = [
-        EtcdMember(f"member-{n}", folder / f"member-{n}", next(ports), next(ports), scheme)
+        EtcdMember(
+            f"member-{n}", folder / f"member-{n}", next(ports), next(ports), scheme, peer_scheme=peer_scheme
+        )
         for n in range(size)
     ]
     initial = ",".join(f"{member.name}={member.peer_url}" for member in members)

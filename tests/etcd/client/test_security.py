@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from structlog.testing import CapturingLogger
 
 from etcd_cluster import QUICK, EtcdCluster, etcd_cluster
 from fairlead_api.identifiers import Revision
+from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.etcd import (
     CredentialsRefused,
     EtcdOptions,
@@ -29,12 +32,15 @@ from fairlead_broker.coordination.protocol import (
     FutureRevision,
 )
 from fairlead_broker.registry.store_writes import Put
-from fairlead_broker.runtime.lifecycle.coordination_access import warn_if_wide
+from fairlead_broker.runtime.lifecycle.coordination_access import open_coordination
+from fairlead_broker.settings import BrokerSettings
+from fairlead_operator.render.etcd import secure_arguments
 from refusals import raises
 
 ROOT = EtcdUser("root", "the root password")
 BROKER = EtcdUser("broker", "the broker's password")
 SHORT = replace(QUICK, call_seconds=2.0)
+ANSWER_SECONDS_MAX = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,60 @@ async def test_a_client_that_is_not_known_is_not_let_in(
         await connect(EtcdOptions(secured.urls, tls, patience=SHORT))
 
 
+def is_answered(port: int, context: ssl.SSLContext) -> bool:
+    """Return whether a member answers a request over a connection with this context."""
+    request = b"GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS_MAX) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            connection.sendall(request)
+            return connection.recv(1 << 10).startswith(b"HTTP/1.1 200 ")
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+async def test_members_of_a_managed_etcd_accept_only_their_cluster(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """With the arguments of a managed etcd, both ports need TLS 1.3 and a certificate of the cluster (rule T15)."""
+    folder = tmp_path / "tls"
+    for each in (folder, tmp_path / "stranger"):
+        each.mkdir()
+    certificate, key = authority.issue("member", "127.0.0.1")
+    for name, file in (("tls.crt", certificate), ("tls.key", key), ("ca.crt", authority.ca_file)):
+        (folder / name).write_bytes(file.read_bytes())
+    stranger = Authority(trustme.CA(), tmp_path / "stranger").tls("stranger")
+
+    def context(own: EtcdTls | None, newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=authority.ca_file)
+        made.maximum_version = newest
+        if own is not None:
+            assert own.certificate is not None
+            made.load_cert_chain(own.certificate, own.key)
+        return made
+
+    known = authority.tls("client")
+    contexts = {
+        "known": context(known),
+        "older": context(known, ssl.TLSVersion.TLSv1_2),
+        "nameless": context(None),
+        "stranger": context(stranger),
+    }
+    arguments = secure_arguments(str(folder))
+    async with etcd_cluster(authority.folder, arguments=arguments, tls=known, peer_scheme="https") as cluster:
+        [member] = cluster.members
+        answered = [
+            (name, port == member.peer_port)
+            for name, each in contexts.items()
+            for port in (member.client_port, member.peer_port)
+            if await asyncio.to_thread(is_answered, port, each)
+        ]
+
+    assert answered == [("known", False), ("known", True)]
+
+
 async def test_a_member_that_is_not_known_is_not_believed(secured: EtcdCluster, tmp_path: Path) -> None:
     """A member with a certificate issued by another authority is refused, and the message names the reason."""
     (tmp_path / "other").mkdir()
@@ -227,15 +287,52 @@ async def test_beyond_the_role_everything_is_refused(guarded: EtcdCluster) -> No
     assert (await guarded.client(user=ROOT).list("/other/")).items == ()
 
 
+async def warned_users(**settings: object) -> list[str]:
+    """Connect as a broker does, and return the users in its warnings about rights."""
+    log = CapturingLogger()
+    store = await open_coordination(
+        BrokerSettings.load(settings), SystemClock(), structlog.wrap_logger(log, processors=[])
+    )
+    async with store:
+        await write(store)
+    return [call.kwargs["user"] for call in log.calls]
+
+
 @pytest.mark.parametrize(("user", "warned"), [(BROKER, False), (ROOT, True)], ids=["narrow", "wide"])
 async def test_a_user_with_rights_on_other_keys_is_warned_about(
     guarded: EtcdCluster, user: EtcdUser, warned: bool
 ) -> None:
     """A broker warns about a user that can read the keys of other programs (rule T16)."""
-    log = CapturingLogger()
-    await warn_if_wide(guarded.client(user=user), user.name, structlog.wrap_logger(log, processors=[]))
+    given = {"etcd": guarded.urls[0], "etcd_user": user.name, "etcd_password": user.password}
 
-    assert [call.kwargs["user"] for call in log.calls] == ([user.name] if warned else [])
+    assert await warned_users(**given) == ([user.name] if warned else [])
+
+
+async def test_a_certificate_with_rights_on_other_keys_is_warned_about(
+    secured: EtcdCluster, authority: Authority
+) -> None:
+    """A broker warns about a certificate whose user can read other keys, in an etcd that has users (rule T16)."""
+    found = {}
+    for name in ("broker", "root"):
+        tls = authority.tls(name)
+        given = {
+            "etcd": secured.urls[0],
+            "etcd_ca": tls.ca,
+            "etcd_cert": tls.certificate,
+            "etcd_key": tls.key,
+        }
+        assert await warned_users(**given) == []
+        found[name] = given
+    await secured.etcdctl("user", "add", f"{ROOT.name}:{ROOT.password}")
+    await secured.etcdctl("user", "grant-role", ROOT.name, "root")
+    await secured.etcdctl("role", "add", "brokers")
+    await secured.etcdctl("role", "grant-permission", "brokers", "--prefix=true", "readwrite", "/fairlead/")
+    await secured.etcdctl("user", "add", "broker", "--no-password")
+    await secured.etcdctl("user", "grant-role", "broker", "brokers")
+    await secured.etcdctl("auth", "enable")
+
+    assert await warned_users(**found["broker"]) == []
+    assert await warned_users(**found["root"]) == [str(found["root"]["etcd_cert"])]
 
 
 async def test_tokens_are_renewed(guarded: EtcdCluster) -> None:

@@ -15,6 +15,7 @@ from typing import Self
 from fairlead_api.identifiers import Revision
 from fairlead_broker.coordination.etcd import etcd_pb2 as messages
 from fairlead_broker.coordination.etcd.calls import (
+    AUTHENTICATE,
     COMPACT,
     LEASE_GRANT,
     LEASE_REVOKE,
@@ -25,10 +26,12 @@ from fairlead_broker.coordination.etcd.calls import (
     WATCH,
 )
 from fairlead_broker.coordination.etcd.failures import (
+    AUTHENTICATION_OFF,
     COMPACTED,
     FUTURE_REVISION,
     LEASE_NOT_FOUND,
     TOO_LARGE,
+    CredentialsRefused,
     Refused,
     StreamBroken,
 )
@@ -91,6 +94,16 @@ class EtcdCoordination:
     async def check(self) -> None:
         """Connect to every configured member, and authenticate with one member (see `connect`)."""
         await self._members.check()
+
+    async def has_users(self) -> bool:
+        """Return whether etcd has users. Without users, every client that etcd admits has all rights."""
+        try:
+            await self._members.ask(AUTHENTICATE, messages.AuthenticateRequest())
+        except Refused as refusal:
+            return AUTHENTICATION_OFF not in refusal.reason
+        except CredentialsRefused:
+            return True
+        return True
 
     async def list(
         self,

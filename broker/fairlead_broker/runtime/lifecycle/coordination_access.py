@@ -25,7 +25,7 @@ from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Log
 
 if TYPE_CHECKING:
-    from fairlead_broker.coordination.etcd import EtcdOptions, EtcdUser
+    from fairlead_broker.coordination.etcd import EtcdCoordination, EtcdOptions, EtcdUser
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0)
 """Pauses in seconds between attempts while etcd is unavailable; the last pause repeats."""
@@ -94,14 +94,21 @@ async def open_coordination(settings: BrokerSettings, clock: Clock, log: Log) ->
     from fairlead_broker.coordination.etcd import connect  # noqa: PLC0415 - imported only if etcd is used
 
     store = await patiently(lambda: connect(options), f"connect to etcd at {settings.etcd}", log)
-    if settings.etcd_user is not None:
-        await warn_if_wide(store, settings.etcd_user, log)
+    # A certificate names a user only in an etcd that has users.
+    user = settings.etcd_user or settings.etcd_cert
+    if user is not None:
+        await _warn_if_wide(store, str(user), log)
     return store
 
 
-async def warn_if_wide(store: Coordination, user: str, log: Log) -> None:
-    """Warn if the broker's etcd user can read, and so probably also change, keys of other programs (rule T16)."""
+async def _warn_if_wide(store: EtcdCoordination, user: str, log: Log) -> None:
+    """Warn if the broker's etcd user can read, and so probably also change, keys of other programs (rule T16).
+
+    `user`: name of the user, or the file with the certificate that names the user.
+    """
     try:
+        if not await store.has_users():
+            return
         await store.list("/", limit=1)
     except CoordinationError:
         return
