@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("time_budget", "etcd_binaries")
+pytest_plugins = ("time_budget", "etcd_binaries", "shown_tokens")
 
 FOLDER = Path(__file__).parent
 LONG_FILES = {

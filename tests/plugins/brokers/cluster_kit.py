@@ -22,11 +22,12 @@ from fairlead_broker.runtime import Broker
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, acquaint, start_broker
 from runtime_kit import TopicClient
+from shown_tokens import SearchedLogger
 
 FREE = "127.0.0.1:0"
 SECONDS_MAX = 60.0
 """Timeout of each wait in seconds, long because a loaded machine is slow."""
-QUIET = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+QUIET = structlog.wrap_logger(SearchedLogger(), processors=[])
 
 
 async def until(met: Callable[[], bool], what: str) -> None:
