@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shutil
@@ -15,6 +16,8 @@ import checkout
 from fairlead import Consumer, Producer
 
 GENERATOR = checkout.ROOT / "docs/generate/pages.py"
+RULES = re.compile(r"\b(?:rule|proof)s?\s+((?:[TAZQUCKV]\d{1,2}(?:, | to | and )?)+)")
+"""Names of rules and proofs of security in a text; partitions with a quorum have rules with other names."""
 
 
 @pytest.mark.slow
@@ -52,18 +55,40 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
 
 def test_every_rule_of_security_in_the_code_is_explained() -> None:
     """The page of rules has a row for each rule and proof that code, tests or decisions name, alone or in a range."""
-    page = (checkout.ROOT / "docs/reference/security-rules.md").read_text(encoding="utf-8")
-    explained = re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", page, re.MULTILINE)
-    phrase = re.compile(r"\b(?:rule|proof)s?\s+((?:[TAZQUCKV]\d{1,2}(?:, | to | and )?)+)")
+    explained = _explained()
     named: set[str] = set()
     for folder in ("api", "broker", "client", "console", "operator", "spark", "tests", "docs/decisions"):
         for path in (checkout.ROOT / folder).rglob("*.*"):
             if path.suffix in {".py", ".md"} and path != Path(__file__):
-                for names in phrase.findall(path.read_text(encoding="utf-8")):
+                for names in RULES.findall(path.read_text(encoding="utf-8")):
                     named |= _names(names)
 
     assert all(anchor == name.lower() for anchor, name in explained)
     assert named - {name for _, name in explained} == set()
+
+
+def test_every_rule_and_proof_of_security_is_named_by_a_test() -> None:
+    """Each rule and each proof on the page of security is named by the docstring of a test or of its module.
+
+    A range of rules, such as `A1 to A9`, does not name the rules in between, because it hides rules without a test.
+    """
+    named: set[str] = set()
+    for path in (checkout.ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module) or (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+            ):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                for names in RULES.findall(text):
+                    named.update(re.findall(r"[A-Z]\d+", re.sub(r"\w+ to \w+", "", names)))
+
+    assert {name for _, name in _explained()} - named == set()
+
+
+def _explained() -> list[tuple[str, str]]:
+    """Return the anchor and the name of each rule and proof on the page of security."""
+    page = (checkout.ROOT / "docs/reference/security-rules.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| <a id=\"(\w+)\"></a>`(\w+)` \|", page, re.MULTILINE)
 
 
 def _names(text: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The audit log of real brokers: one line for each refusal and each change, and never a secret (rules U1 to U4)."""
+"""The audit log of real brokers: a line for each refusal and each change, and no secret (rules U1, U2, U3, U4)."""
 
 from __future__ import annotations
 

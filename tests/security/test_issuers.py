@@ -1,4 +1,4 @@
-"""Signed tokens of an issuer, whose keys come from a server over https, on a real broker (A14 to A18; proof V6)."""
+"""Signed tokens of an issuer, whose keys come from a server over https, on a real broker (rule A14; proof V6)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def status(secured: Secured, token: str) -> int:
 
 
 async def test_a_signed_token_names_principal_and_groups(server: KeyServer, tmp_path: Path) -> None:
-    """ACLs apply to the principal and the groups of a signed token."""
+    """ACLs apply to the principal and the groups of a signed token (rule A16)."""
     cluster = await Cluster.open(tmp_path)
     try:
         secured = await closed(cluster, server, tmp_path)
@@ -74,10 +74,37 @@ async def test_a_signed_token_names_principal_and_groups(server: KeyServer, tmp_
         await cluster.close()
 
 
+async def test_outcomes_of_tokens_are_counted_by_source(server: KeyServer, tmp_path: Path) -> None:
+    """Metrics count accepted and refused tokens by source, and show known callers and the age of keys (rule A24)."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        secured = await closed(cluster, server, tmp_path)
+        tokens = (secured.admin, server.issuer.token(), server.issuer.token(aud="fairlead/other"))
+        statuses = [await status(secured, token) for token in tokens]
+        await secured.calls.__aexit__()
+        sample = cluster.broker(1).telemetry.registry.get_sample_value
+        counted = [
+            sample("fairlead_authentications_total", {"source": source, "outcome": outcome})
+            for source, outcome in (("api_token", "accepted"), ("corp", "accepted"), ("corp", "refused"))
+        ]
+        known, age = (
+            sample("fairlead_known_callers"),
+            sample("fairlead_issuer_keys_age_seconds", {"issuer": "corp"}),
+        )
+
+        assert statuses == [200, 200, 401]
+        assert counted == [1, 1, 1]
+        assert known == 2
+        assert age is not None
+        assert 0 <= age < float("inf")
+    finally:
+        await cluster.close()
+
+
 async def test_a_rotated_key_is_accepted_at_its_first_token(
     server: KeyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    """The first token with a new key is accepted; unknown keys cause at most one fetch in ten seconds.
+    """The first token with a new key is accepted; unknown keys cause one fetch in ten seconds and refuse no good token.
 
     After the broker has fetched the new key, the previous key and the tokens that it verified are refused, and the
     audit log names the new key.
@@ -94,7 +121,10 @@ async def test_a_rotated_key_is_accepted_at_its_first_token(
         monkeypatch.undo()
         fetches = server.fetches
         unknown = [server.issuer.token({"kid": f"x{number}"}) for number in range(30)]
-        flood = await asyncio.gather(*(status(secured, token) for token in unknown))
+        flood, good = await asyncio.gather(
+            asyncio.gather(*(status(secured, token) for token in unknown)),
+            asyncio.gather(*(status(secured, new) for _ in unknown)),
+        )
         await secured.calls.__aexit__()
 
         assert (first, statuses) == (200, (200, 401))
@@ -102,14 +132,14 @@ async def test_a_rotated_key_is_accepted_at_its_first_token(
             "issuer": "corp",
             "keys": [server.issuer.key.kid],
         }
-        assert set(flood) == {401}
+        assert (set(flood), set(good)) == ({401}, {200})
         assert server.fetches <= fetches + 1
     finally:
         await cluster.close()
 
 
 async def test_a_restart_does_not_need_the_issuer(server: KeyServer, tmp_path: Path) -> None:
-    """A broker starts with the last keys in its data directory, which contains public keys only."""
+    """A broker starts with the last keys in its data directory, which contains public keys only (rule A17)."""
     cluster = await Cluster.open(tmp_path)
     try:
         secured = await closed(cluster, server, tmp_path)

@@ -1,4 +1,4 @@
-"""Modes, tokens and ACLs of running brokers: when changes apply, and refusals (rules Z1 to Z10, Z16, A3, A21)."""
+"""Modes, tokens and ACLs of running brokers: when changes apply, and refusals (rules A3, A21)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_rights_on_cluster_and_on_security_are_separate(secured: Secured) 
 
 
 async def test_a_mode_waits_for_its_feature_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Below feature level 2, no token, no ACL and no stricter mode is stored, because older brokers ignore them."""
+    """Below level 2, no token, ACL or stricter mode is stored, because older brokers ignore them (proof V19)."""
     monkeypatch.setattr(bootstrap, "FEATURE_LEVEL", 1)
     cluster = await Cluster.open(tmp_path)
     try:

@@ -1,4 +1,4 @@
-"""Tokens of a real OIDC provider on a real broker (rules A14 to A17; proof V6)."""
+"""Tokens of a real OIDC provider on a real broker (rules A14, A15, A17; proof V6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas of running brokers: refused, delayed and uncharged requests (rules Q1 to Q8)."""
+"""Quotas of running brokers: refused, delayed and uncharged requests (rules Q1, Q2)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import deque
 from urllib.parse import quote
 
 import pytest
+from prometheus_client import generate_latest
 
 from fairlead import Consumer, Delivery, Producer, TopicPartition
 from security_kit import Secured
@@ -33,7 +34,7 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """Any first request is admitted, the next is refused with the time until a retry, and other callers continue."""
+    """Any first request is admitted, the next is refused with the time until a retry (rules Q5, Q6)."""
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
@@ -69,7 +70,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
 
 
 async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
-    """A fetch over the quota waits until its debt is paid or its long poll ends, and then returns no records."""
+    """A fetch over the quota waits until the debt is paid, or returns no records when its long poll ends (rule Q6)."""
     ann = await writer(secured, "ann")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await secured.call("POST", "/v1/topics/t/records", secured.admin, RECORD)
@@ -88,7 +89,7 @@ async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
 
 
 async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(secured: Secured) -> None:
-    """Requests per second and concurrent requests are limited for each caller, but never for a superuser."""
+    """Requests per second are limited for each caller, but never for a superuser (rule Q8)."""
     ann = await writer(secured, "ann")
     await limit(secured, "*", each={"requests_per_second": 2})
     answers = [await secured.call("GET", "/v1/topics", ann) for _ in range(6)]
@@ -119,6 +120,22 @@ async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:
         (201, None),
         (409, "conflict"),
     ]
+
+
+async def test_metrics_name_the_quota_and_no_caller(secured: Secured) -> None:
+    """Metrics of a limit that refused a request name the subject of the quota, but no principal (rule Q10)."""
+    ann = await writer(secured, "shop.ann")
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
+    await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
+    for _ in range(2):
+        await secured.call("POST", "/v1/topics/t/records", ann, RECORD)
+    registry = secured.cluster.broker(1).telemetry.registry
+    labels = {"subject": "user:shop.*", "limit": "produce_bytes_per_second"}
+    shown = generate_latest(registry).decode()
+
+    assert registry.get_sample_value("fairlead_quota_refused_total", labels) == 1
+    assert 'subject="user:shop.*"' in shown
+    assert "shop.ann" not in shown
 
 
 async def test_quotas_that_fit_nothing_are_refused(secured: Secured) -> None:

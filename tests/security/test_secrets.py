@@ -1,4 +1,4 @@
-"""No output of a broker or client contains a secret (rule U3, proof V18).
+"""No output of a broker or client contains a secret (rules A11, U3; proof V18).
 
 Secrets of every kind are sent to a broker, in the right place and in every wrong place: over HTTP, to the listener for
 Kafka's clients, in the credentials of links, to the console, in profiles of the command line, and in the headers of an

@@ -280,9 +280,9 @@ def test_certificates_and_tls_between_pods_come_and_go(
 def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
     """A running open Cluster is closed in the documented steps, and opened again up to TLS beside plain connections.
 
-    Clients write all the time, and no client is refused before the step that excludes it (V11). No packet of the closed
-    Cluster shows a name of a topic, a record, or a connection without TLS, except for metrics and probes (V12). A token
-    of a service account has the rights of its User, and only at the Cluster in its audience (V7).
+    Clients write all the time, and no client is refused before the step that excludes it (proof V11). No packet of the
+    closed Cluster shows a name of a topic, a record, or a connection without TLS, except for metrics and probes (proof
+    V12). A token of a service account has the rights of its User, and only at the Cluster in its audience (proof V7).
     """
     with pods_stage(kubernetes_pods, tmp_path, etcd=THREE_MEMBERS) as stage:
         plain, secure = stage.bootstrap, stage.bootstrap.replace("http:", "https:")
@@ -330,10 +330,10 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
 
 
 def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, tmp_path: Path) -> None:
-    """A new certificate, authority and token reach brokers, etcd and writing clients (V10).
+    """A new certificate, authority and token reach brokers, etcd and writing clients (proof V10).
 
     The operator is killed in each phase of the replacement of the authority.
-    No log, event, metric, answer or status shows a token or key (V18).
+    No log, event, metric, answer or status shows a token or key (proof V18).
     """
     with pods_stage(kubernetes_pods, tmp_path, security=CLOSED, etcd=THREE_MEMBERS) as stage:
         url = stage.bootstrap.replace("http:", "https:")

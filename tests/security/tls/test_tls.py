@@ -73,7 +73,7 @@ async def test_a_wrong_way_to_call_is_explained(
 async def test_a_listener_with_an_authority_of_clients_wants_certificates(
     authority: Authority, tls: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With `client_ca`, a client needs a certificate; the error for a client without a certificate names the setting.
+    """With `client_ca`, a client needs a certificate; the error without a certificate names the setting (rule C5).
 
     A broker's certificate, which an authority in `peer_tls` has signed, is also accepted; the stop hook uses this
     certificate.

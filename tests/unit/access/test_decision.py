@@ -51,7 +51,7 @@ def test_a_deny_never_allows_and_a_removed_allow_never_allows() -> None:
 
 
 def test_the_id_of_an_acl_follows_from_its_content() -> None:
-    """The id of an ACL does not depend on the order of its operations, and different ACLs have different ids."""
+    """The id of an ACL follows from its content, whatever the order of its operations (rule Z4)."""
 
     def acl(*operations: str) -> Acl:
         return Acl(

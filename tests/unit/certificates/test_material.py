@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[Callable[[], Issued], str, str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_certificate_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    """A wrong certificate is refused, and the error names the file and the fault."""
+    """A wrong certificate is refused, and the error names the file and the fault (rule T6)."""
     make, file, fault = WRONG[name]
     with raises(MaterialRefused, fault, file=tmp_path / file):
         read(make().write(tmp_path, AUTHORITY))

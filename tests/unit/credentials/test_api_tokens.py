@@ -1,4 +1,4 @@
-"""API tokens and the header `Authorization`: accepted forms, and the reason for each refusal (rules A1 to A12)."""
+"""API tokens and the header `Authorization`: accepted forms, and the reason for each refusal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def verify(text: str, stored: TokenRecord | None, valid_after_us: int = 0) -> Ca
 
 
 def test_a_valid_token_names_its_principal() -> None:
-    """The caller of a valid token has the principal, the id and the expiry of the record."""
+    """The caller of a valid token has the principal, the id and the expiry of the record (rule A12)."""
     caller = verify(TOKEN.text, record(expires_us=NOW_US + 1))
 
     assert (caller.principal, caller.token_id, caller.expires_us) == ("user:ann", TOKEN.token_id, NOW_US + 1)
@@ -55,7 +55,7 @@ def test_a_valid_token_names_its_principal() -> None:
 def test_unknown_and_wrong_tokens_get_the_same_refusal(
     text: str, stored: TokenRecord | None, valid_after_us: int, reason: str
 ) -> None:
-    """Unknown, revoked, wrong and invalidated tokens are refused for the same reason.
+    """Unknown, revoked, wrong and invalidated tokens are refused for the same reason (rules A4, A7).
 
     Only a caller with the right secret learns that its token has expired.
     """
@@ -80,7 +80,7 @@ def test_unknown_and_wrong_tokens_get_the_same_refusal(
     ],
 )
 def test_a_malformed_header_is_refused(values: list[bytes]) -> None:
-    """Two headers, a different scheme, a missing or too long token, and invalid characters are refused as malformed."""
+    """Two headers, another scheme, a missing or too long token, and invalid characters are malformed (rule A1)."""
     with pytest.raises(ProblemError) as refused:
         bearer_token(values)
 

@@ -89,7 +89,7 @@ def test_claims_that_name_no_caller(changes: dict[str, object]) -> None:
 
 
 def test_times_have_a_leeway() -> None:
-    """The times in a token have a tolerance of a minute, after which an old token counts as expired."""
+    """The times in a token have a tolerance of a minute, after which an old token counts as expired (rule A8)."""
     late = NOW - 600
 
     assert isinstance(caller(iat=NOW + LEEWAY_SECONDS, nbf=NOW + LEEWAY_SECONDS, exp=NOW + 700), Caller)
