@@ -1,6 +1,6 @@
 """Problems for refused operator requests. Each problem names its subject, the numbers and the allowed values.
 
-`operations` and `restart_permits` raise these problems.
+`operations`, `restart_permits`, calls about links and leaders of mirrors raise these problems.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controller.election import Brokers
 from fairlead_broker.registry.quorum import in_sync as in_sync_entries
-from fairlead_broker.registry.records import PartitionRecord
+from fairlead_broker.registry.records import MirrorOf, PartitionRecord
 
 
 def broker_not_found(broker: BrokerId) -> ProblemError:
@@ -186,3 +186,12 @@ def another_restarts(broker: BrokerId, holder: BrokerId) -> ProblemError:
 
 def _named(brokers: Sequence[BrokerId]) -> str:
     return ", ".join(map(str, brokers)) or "none"
+
+
+def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
+    """Return the refusal of a change to a topic that a link writes (rule L7)."""
+    return ProblemError(
+        "topic_is_mirror",
+        f"topic {topic} is a mirror of the link {mirror.link}, which alone may write the topic",
+        data={"topic": topic, "link": mirror.link, "source": mirror.source_cluster_id},
+    )

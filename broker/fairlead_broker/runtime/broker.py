@@ -21,6 +21,7 @@ from fairlead_api.identifiers import BrokerEpoch, BrokerId, Offset, TopicId
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.configs import ConfigAdmin
 from fairlead_broker.controlling.controllership import Controllership
+from fairlead_broker.controlling.operation_refusals import topic_is_mirror
 from fairlead_broker.controlling.operations import ClusterOperations
 from fairlead_broker.controlling.topics import TopicAdmin
 from fairlead_broker.coordination.cluster_values import cordoned_brokers, registered_states
@@ -320,7 +321,7 @@ class Broker:
         """Raise `topic_is_mirror` for a topic whose configuration and partitions follow its source (rule L7)."""
         topic = self.metadata.topics.get(name)
         if topic is not None and topic.value.mirror is not None:
-            raise refusals.topic_is_mirror(name, topic.value.mirror.link)
+            raise topic_is_mirror(name, topic.value.mirror)
 
     # -- records and groups
 

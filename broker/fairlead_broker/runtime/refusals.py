@@ -72,15 +72,6 @@ def topic_recreated(topic: str, expected: str, actual: str) -> ProblemError:
     )
 
 
-def topic_is_mirror(topic: str, link: str) -> ProblemError:
-    """Return the problem for a change to a topic that a link writes (rule L7)."""
-    return ProblemError(
-        "topic_is_mirror",
-        f"topic {topic} is a mirror of the link {link}, which alone may write the topic",
-        data={"topic": topic, "link": link},
-    )
-
-
 def topic_moved(topic: str, handed_over: HandedOver) -> ProblemError:
     """Return the problem for records of a topic that was handed over to another cluster (rule L18)."""
     return ProblemError(

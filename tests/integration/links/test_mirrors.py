@@ -43,7 +43,7 @@ async def test_a_mirror_has_the_bytes_of_its_source_and_accepts_records_once_pro
 
 
 async def test_refused_records_name_the_link_or_the_other_cluster(source: Cluster, target: Cluster) -> None:
-    """A mirror names its link, and a source that was handed over names the brokers of the other cluster."""
+    """A mirror names its link and its source, and a source that was handed over names the brokers of the other cluster."""
     batch = encode(record_batch([b"1"], default_timestamp_us=1)).to_bytes()
     await source.led("flights", await source.topic("flights", replication_factor=1))
     await link(source, target)
@@ -61,5 +61,6 @@ async def test_refused_records_name_the_link_or_the_other_cluster(source: Cluste
 
     assert accepted.status == 200
     assert (refused.code, refused.json["link"]) == ("topic_is_mirror", "east")
+    assert refused.json["source"] == source.any.entry.cluster.cluster_id
     assert (moved.status, moved.code) == (409, "topic_moved")
     assert moved.json["bootstrap"] == [url(target, broker) for broker in (1, 2)]

@@ -24,6 +24,7 @@ from fairlead_api.identifiers import LeaderEpoch
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.linking.link_changes import altered, new_link, same_link
+from fairlead_broker.controlling.operation_refusals import topic_is_mirror
 from fairlead_broker.controlling.plan_runner import PlanRunner
 from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
 from fairlead_broker.coordination.mirror import Mirror
@@ -438,12 +439,3 @@ async def _take_topic_back(source: SourceCluster, topic: str) -> None:
     except ProblemError as problem:
         if problem.code != "not_handed_over":
             raise
-
-
-def topic_is_mirror(topic: str, mirror: MirrorOf) -> ProblemError:
-    """Return the problem for a change to a topic that a link writes."""
-    return ProblemError(
-        "topic_is_mirror",
-        f"topic {topic} is a mirror of the link {mirror.link}, which alone may write the topic",
-        data={"topic": topic, "link": mirror.link},
-    )

@@ -31,6 +31,7 @@ from fairlead_api.identifiers import (
     TopicIdPartition,
 )
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_broker.controlling.operation_refusals import topic_is_mirror
 from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.registry.records import HandedOver, MirrorOf, PartitionRecord
@@ -235,7 +236,7 @@ class LeaderReplica:
     def check_not_mirror(self) -> None:
         """Raise `topic_is_mirror` for a partition that only a link may change."""
         if self.mirror is not None:
-            raise refusals.topic_is_mirror(self.topic, self.mirror.link)
+            raise topic_is_mirror(self.topic, self.mirror)
 
     def _check_appendable(self, acks: Acks) -> None:
         if self._refusal is not None:
