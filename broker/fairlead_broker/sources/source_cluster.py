@@ -31,6 +31,10 @@ from fairlead_broker.sources.credentials import SourceCredentials
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 10.0
+OTHER_SECONDS: Final = 3.0
+"""Number of seconds after which a call leaves a broker that does not answer, while another address is left. A failover
+waits five seconds for the source, and must reach the second broker within this time.
+"""
 ANSWER_MARGIN_SECONDS: Final = 5.0
 """Number of seconds that a fetch may take in addition to the requested wait."""
 PAGE_LIMIT: Final = 1000
@@ -115,7 +119,7 @@ class SourceCluster:
         body = b"" if request is None else msgspec.json.encode(request)
         headers = {"accept": JSON} if request is None else {"accept": JSON, "content-type": JSON}
         answer = await self._anywhere(
-            lambda address: self._send(address, method, path, headers, body, CALL_SECONDS_MAX)
+            lambda address, seconds: self._send(address, method, path, headers, body, seconds)
         )
         try:
             return msgspec.json.decode(answer, type=type_)
@@ -123,11 +127,12 @@ class SourceCluster:
             msg = f"the answer to {method} {path} cannot be read: {error}"
             raise SourceUnreachable(msg) from error
 
-    async def _anywhere(self, send: Callable[[str], Awaitable[memoryview]]) -> memoryview:
+    async def _anywhere(self, send: Callable[[str, float], Awaitable[memoryview]]) -> memoryview:
         failure: SourceUnreachable | None = None
-        for address in tuple(self._bootstrap):
+        addresses = tuple(self._bootstrap)
+        for address in addresses:
             try:
-                answer = await send(address)
+                answer = await send(address, CALL_SECONDS_MAX if address == addresses[-1] else OTHER_SECONDS)
             except SourceUnreachable as error:
                 failure = error
                 # The next call begins with another address.

@@ -76,6 +76,7 @@ def build_links(
         term,
         partial(mirror_ends, positions),
         partial(_addresses, metadata),
+        groups.committing,
         engine.clock,
         meters.promoted,
     )

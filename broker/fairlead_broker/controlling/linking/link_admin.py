@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import UNSET
@@ -70,10 +71,7 @@ class LinkAdmin:
         self._clock = clock
         self._sources = sources
         self._runner = PlanRunner(coordination, mirror)
-        self.switching = asyncio.Lock()
-        """Lock that serializes the steps of promotions. Without the lock, a hand-over in progress could take effect
-        after the call that abandons it.
-        """
+        self._switching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def required(self, link: str) -> Versioned[LinkRecord]:
         """Return a link. Raises `link_not_found`."""
@@ -81,6 +79,13 @@ class LinkAdmin:
         if found is None:
             raise ProblemError("link_not_found", f"there is no link {link}", data={"link": link})
         return found
+
+    def switching(self, topic: str) -> asyncio.Lock:
+        """Return the lock that serializes the steps of a topic's promotion.
+
+        Without the lock, a hand-over in progress could take effect after the call that abandons it.
+        """
+        return self._switching.setdefault(topic, asyncio.Lock())
 
     def mirrors(self, link: str) -> dict[str, Versioned[TopicRecord]]:
         """Return the topics that a link mirrors, by name."""
@@ -217,23 +222,21 @@ class LinkAdmin:
         Raises `link_not_found`, `topic_not_found`, `not_handed_over` for a mirror whose promotion has begun, and
         `link_source_unreachable`, after which the call may be repeated.
         """
-        found, names = self.required(link), self._chosen(link, chosen)
-        async with self.switching:
-            await self._take_back(link, found.value, names)
+        record, names = self.required(link).value, self._chosen(link, chosen)
+        for name in names:
+            async with self.switching(name):
+                await self._take_back(link, record, name)
         return names
 
-    async def _take_back(self, link: str, record: LinkRecord, names: Sequence[str]) -> None:
-        for name in names:
-            await self._move(link, name, MirrorState.MIRRORING, frozenset({MirrorState.HANDING_OVER}))
-        if not names:
+    async def _take_back(self, link: str, record: LinkRecord, name: str) -> None:
+        await self._move(link, name, MirrorState.MIRRORING, frozenset({MirrorState.HANDING_OVER}))
+        found = self.mirrors(link).get(name)
+        if found is None:
             return
-        mirrors = self.mirrors(link)
+        assert found.value.mirror is not None, "mirrors have an origin"
         try:
             source = await self._sources.checked(link, record)
-            for name in names:
-                mirror = mirrors[name].value.mirror
-                assert mirror is not None, "mirrors have an origin"
-                await _take_topic_back(source, mirror.source_name)
+            await _take_topic_back(source, found.value.mirror.source_name)
         except (SourceUnreachable, ProblemError) as error:
             raise unreachable(link, error) from error
 

@@ -1,7 +1,9 @@
 """Periodic work of the controller on links: creation of mirrors, changes that follow the source, and promotions.
 
-Every broker runs the keeper; only the broker that holds the term does the work. The facts that the keeper learns about
-the sources are state of this process, and are shown by calls about links.
+Every broker runs the keeper; only the broker that holds the term does the work. Two tasks work on each link: one lists
+the topics of the source, and the other advances promotions. A source that does not answer therefore delays neither
+other links nor a failover of its own link. The facts that the keeper learns about the sources are state of this process,
+and are shown by calls about links.
 """
 
 from __future__ import annotations
@@ -61,11 +63,29 @@ _log = structlog.get_logger("fairlead.links")
 class LinkView:
     """Facts that the controller knows about the source of one link."""
 
-    problem: str | None = None
-    """Reason why the source could not be surveyed; None after a survey that succeeded."""
+    survey_problem: str | None = None
+    """Reason why the last survey of the source failed; None after a survey that succeeded."""
+    promotion_problem: str | None = None
+    """Reason why the last steps of promotions failed; None after steps that succeeded."""
     blocked: dict[str, tuple[TopicId, str]] = field(default_factory=dict)
     """Topic id and reason for each source topic that cannot be mirrored, by the topic's name in the source."""
-    surveyed_at: float = float("-inf")
+    is_surveyed: bool = False
+    """Whether a survey has ended, with or without success."""
+
+    @property
+    def problem(self) -> str | None:
+        """Reason why the link waits; None while it does its work."""
+        return self.survey_problem or self.promotion_problem
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Facts about one link, and the events that wake its tasks."""
+
+    view: LinkView = field(default_factory=LinkView)
+    survey: asyncio.Event = field(default_factory=asyncio.Event)
+    promote: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: tuple[asyncio.Task[None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +124,54 @@ class LinkKeeper:
         self._copy_groups = copy_groups
         self._acls = acls
         self._released_at = float("-inf")
+        self._creating = asyncio.Lock()
+        """Lock without which two links could create mirrors with the same topic id under different names."""
         self._clock = clock
         self._report = report
-        self._views: dict[str, LinkView] = {}
+        self._watches: dict[str, _Watch] = {}
+        """Links that this broker works on; empty without the term."""
         self._wake = asyncio.Event()
         mirror.subscribe(self._changed)
 
     def view(self, link: str) -> LinkView:
         """Return the controller's facts about the source of a link."""
-        return self._views.get(link) or LinkView()
+        found = self._watches.get(link)
+        return LinkView() if found is None else found.view
 
     async def run(self) -> None:
         """Work on all links until cancelled."""
-        while True:
-            self._wake.clear()
-            waits = False
-            if self._term() is None:
-                self._views.clear()
-            else:
-                waits = await self._round()
-            self._report({link: self._reported(link, view) for link, view in self._views.items()})
-            try:
-                async with asyncio.timeout(PROMOTION_SECONDS if waits else TICK_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                try:
+                    while True:
+                        self._wake.clear()
+                        self._watch_links(tasks)
+                        if self._term() is not None:
+                            await self._release_acls()
+                        self._report({link: self._reported(link, each.view) for link, each in self._watches.items()})
+                        await _happened(self._wake, TICK_SECONDS)
+                finally:
+                    self._watches.clear()
+        except* CoordinationClosed as closed:
+            raise closed.exceptions[0] from None
+
+    def _watch_links(self, tasks: asyncio.TaskGroup) -> None:
+        """Start the tasks of new links, and end the tasks of links that are gone, or of all links without the term."""
+        links = set(self._metadata.links) if self._term() is not None else set()
+        for link in self._watches.keys() - links:
+            for task in self._watches.pop(link).tasks:
+                task.cancel()
+            self._promotions.forget(link)
+        for link in links - self._watches.keys():
+            watch = self._watches[link] = _Watch()
+            watch.tasks = (
+                tasks.create_task(self._keep_surveying(link, watch), name=f"survey for link {link}"),
+                tasks.create_task(self._keep_promoting(link, watch), name=f"promotions of link {link}"),
+            )
 
     def _reported(self, link: str, view: LinkView) -> LinkReport:
         record = self._metadata.links.get(link)
         is_running = record is not None and record.value.state is LinkState.RUNNING
-        is_known = view.problem is not None or view.surveyed_at > float("-inf")
         states = Counter(
             topic.value.mirror.state.value
             for topic in self._admin.mirrors(link).values()
@@ -142,49 +180,54 @@ class LinkKeeper:
         states.update(
             "promoted" if reason == BlockReason.PROMOTED else "blocked" for _, reason in view.blocked.values()
         )
-        return LinkReport(view.problem is None if is_running and is_known else None, states)
+        return LinkReport(view.survey_problem is None if is_running and view.is_surveyed else None, states)
 
     def _changed(self, update: MirrorUpdate) -> None:
+        is_relevant = False
         for each in update.changes:
-            if isinstance(each, LinkChange | TopicChange):
-                self._wake.set()
+            is_relevant |= isinstance(each, LinkChange | TopicChange)
             if isinstance(each, LinkChange):
                 self._released_at = float("-inf")
-                if (view := self._views.get(each.name)) is not None:
-                    view.surveyed_at = float("-inf")
+                if (watch := self._watches.get(each.name)) is not None:
+                    watch.survey.set()
+        if is_relevant:
+            self._wake.set()
+            for watch in self._watches.values():
+                watch.promote.set()
 
-    async def _round(self) -> bool:
-        """Work on every link once; return whether a promotion waits."""
-        waits = False
-        for link in self._views.keys() - self._metadata.links.keys():
-            del self._views[link]
-        self._promotions.notice(
-            {
-                name: mirror.state
-                for name, topic in self._metadata.topics.items()
-                if (mirror := topic.value.mirror) is not None and mirror.state is not MirrorState.MIRRORING
-            }
-        )
-        for link, record in list(self._metadata.links.items()):
-            view = self._views.setdefault(link, LinkView())
-            try:
-                waits |= await self._promote(link, record.value)
-                now = self._clock.monotonic()
-                if record.value.state is LinkState.RUNNING and now - view.surveyed_at >= SURVEY_SECONDS:
-                    view.surveyed_at = now
-                    await self._survey(link, record.value, view)
+    async def _keep_surveying(self, link: str, watch: _Watch) -> None:
+        """Survey the source of a running link again and again, until the link is gone."""
+        while self._watches.get(link) is watch:
+            watch.survey.clear()
+            record = self._metadata.links.get(link)
+            if record is not None and record.value.state is LinkState.RUNNING:
+                try:
+                    await self._survey(link, record.value, watch.view)
                     await self._copy_groups(link)
                     await self._acls.copy(link)
-                    view.problem = None
-            except CoordinationClosed:
-                raise
-            except (SourceUnreachable, ProblemError, CoordinationError) as error:
-                reason = error.detail if isinstance(error, ProblemError) else str(error)
-                if view.problem is None:
-                    _log.warning("link waits for its source", link=link, reason=reason)
-                view.problem = reason
-        await self._release_acls()
-        return waits
+                    watch.view.survey_problem = None
+                except CoordinationClosed:
+                    raise
+                except (SourceUnreachable, ProblemError, CoordinationError) as error:
+                    watch.view.survey_problem = _noted(link, error, watch.view.survey_problem)
+                watch.view.is_surveyed = True
+            await _happened(watch.survey, SURVEY_SECONDS)
+
+    async def _keep_promoting(self, link: str, watch: _Watch) -> None:
+        """Advance the promotions of a link again and again, until the link is gone."""
+        while self._watches.get(link) is watch:
+            watch.promote.clear()
+            record, waits = self._metadata.links.get(link), False
+            if record is not None:
+                try:
+                    waits, failure = await self._promote(link, record.value)
+                except CoordinationClosed:
+                    raise
+                except CoordinationError as error:
+                    failure = error
+                view = watch.view
+                view.promotion_problem = None if failure is None else _noted(link, failure, view.promotion_problem)
+            await _happened(watch.promote, PROMOTION_SECONDS if waits else TICK_SECONDS)
 
     async def _release_acls(self) -> None:
         now = self._clock.monotonic()
@@ -195,34 +238,41 @@ class LinkKeeper:
             except (ProblemError, CoordinationError) as error:
                 _log.warning("copied ACLs not released", reason=str(error))
 
-    async def _promote(self, link: str, record: LinkRecord) -> bool:
-        """Advance every promotion of a link; return whether a promotion waits. Raises the first failure."""
-        waits = False
-        failure: SourceUnreachable | ProblemError | None = None
+    async def _promote(self, link: str, record: LinkRecord) -> tuple[bool, Exception | None]:
+        """Advance every promotion of a link; return whether a promotion waits, and the last failure.
+
+        Failovers come first, so that they do not wait for a hand-over that the source does not answer.
+        """
+        failure: Exception | None = None
 
         async def source() -> SourceCluster:
             if isinstance(failure, SourceUnreachable):
                 raise failure  # Each promotion would wait in vain for the same source.
             return await self._sources.checked(link, record)
 
-        for name, topic in self._admin.mirrors(link).items():
-            assert topic.value.mirror is not None, "mirrors have an origin"
-            if topic.value.mirror.state is not MirrorState.MIRRORING:
-                try:
-                    async with self._admin.switching:
-                        waits |= await self._promotions.advance(name, source, self._copy_groups)
-                except (SourceUnreachable, ProblemError) as error:
-                    failure = error
-        if failure is not None:
-            raise failure
-        return waits
+        waits = False
+        mirrors = {
+            name: topic.value.mirror
+            for name, topic in self._admin.mirrors(link).items()
+            if topic.value.mirror is not None and topic.value.mirror.state is not MirrorState.MIRRORING
+        }
+        self._promotions.notice(link, {name: mirror.state for name, mirror in mirrors.items()})
+        for name in sorted(mirrors, key=lambda name: not mirrors[name].failover):
+            try:
+                async with self._admin.switching(name):
+                    waits |= await self._promotions.advance(name, source, self._copy_groups)
+            except (SourceUnreachable, ProblemError) as error:
+                failure = error
+                # A failover ends soon, although its source does not answer.
+                waits |= mirrors[name].failover is True and isinstance(error, SourceUnreachable)
+        return waits, failure
 
     # -- the topics of a source
 
     async def _survey(self, link: str, record: LinkRecord, view: LinkView) -> None:
         source = await self._sources.checked(link, record)
         described = await source.items("/v1/topics", Page[TopicDescription])
-        view.blocked = {}
+        waiting: dict[str, tuple[TopicId, str]] = {}
         local, revision = self._local(link), self._metadata.metadata_revision
         for topic in described:
             name = record.prefix + topic.name
@@ -230,25 +280,31 @@ class LinkKeeper:
                 local, revision = self._local(link), self._metadata.metadata_revision
             if TopicId(topic.topic_id) in local.mirrored:
                 try:
-                    await self._follow(name, topic, record)
+                    async with self._admin.switching(name):
+                        await self._follow(name, topic, record)
                 except ProblemError as problem:
                     _log.warning("mirror does not follow its source", topic=name, reason=problem.detail)
-                continue
-            if not is_chosen(record.topics, topic.name) or topic.state != "ready":
-                continue
-            lineage = topic.mirror.lineage if topic.mirror is not None else []
-            found = SourceTopic(topic.name, TopicId(topic.topic_id), lineage)
-            reason = blocked(found, name, local)
-            if reason is BlockReason.NAME_TAKEN and await self._replaced(link, name, found, record):
-                reason = None
-            detail: str | None = None if reason is None else str(reason)
-            if reason is None:
-                try:
-                    await self._create(link, name, topic, record)
-                except ProblemError as problem:
-                    detail = f"{BlockReason.REFUSED}: {problem.code}: {problem.detail}"
-            if detail is not None:
-                view.blocked[topic.name] = (TopicId(topic.topic_id), detail)
+            elif is_chosen(record.topics, topic.name) and topic.state == "ready":
+                async with self._creating:
+                    reason = await self._created(link, name, topic, record)
+                if reason is not None:
+                    waiting[topic.name] = (TopicId(topic.topic_id), reason)
+        view.blocked = waiting
+
+    async def _created(self, link: str, name: str, topic: TopicDescription, record: LinkRecord) -> str | None:
+        """Create the mirror of a topic; return the reason why the topic is blocked instead."""
+        lineage = topic.mirror.lineage if topic.mirror is not None else []
+        found = SourceTopic(topic.name, TopicId(topic.topic_id), lineage)
+        reason = blocked(found, name, self._local(link))
+        if reason is BlockReason.NAME_TAKEN and await self._replaced(link, name, found, record):
+            reason = None
+        if reason is not None:
+            return str(reason)
+        try:
+            await self._create(link, name, topic, record)
+        except ProblemError as problem:
+            return f"{BlockReason.REFUSED}: {problem.code}: {problem.detail}"
+        return None
 
     def _local(self, link: str) -> LocalTopics:
         cluster = self._metadata.cluster
@@ -302,7 +358,7 @@ class LinkKeeper:
     async def _follow(self, name: str, topic: TopicDescription, record: LinkRecord) -> None:
         """Apply changes in the source to a mirror: partitions, configuration, and promotions of the source."""
         found = self._metadata.topics.get(name)
-        if found is None or found.value.topic_id != topic.topic_id:
+        if found is None or found.value.topic_id != topic.topic_id or found.value.mirror is None:
             return
         own = found.value
         config = _config_of(topic, record, own.replication_factor)
@@ -315,6 +371,23 @@ class LinkKeeper:
         eras = eras_of(topic)
         if (own.eras or ()) != eras:
             await self._admin.set_eras(name, eras)
+
+
+def _noted(link: str, error: Exception, known: str | None) -> str:
+    """Return the reason of a failure; log the first of several failures. `known`: reason of the previous failure."""
+    reason = error.detail if isinstance(error, ProblemError) else str(error)
+    if known is None:
+        _log.warning("link waits for its source", link=link, reason=reason)
+    return reason
+
+
+async def _happened(event: asyncio.Event, seconds: float) -> None:
+    """Wait for an event, for at most the given time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: int) -> dict[str, str]:

@@ -7,7 +7,8 @@ again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -29,7 +30,7 @@ from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import Era, MirrorOf, MirrorState, TopicRecord, encode
 from fairlead_broker.registry.store_writes import Put, Transaction, unchanged_since
-from fairlead_broker.sources.source_cluster import SourceCluster
+from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 
 MirrorEnds: TypeAlias = Callable[[Sequence[TopicIdPartition]], Awaitable[Mapping[TopicIdPartition, CopiedTo]]]
 """Function that asks the leaders of mirrors for the ends of their committed records."""
@@ -38,6 +39,8 @@ CopyGroups: TypeAlias = Callable[[str], Awaitable[None]]
 
 FAILOVER_SECONDS: Final = 5.0
 """Seconds after which a failover no longer waits for the source to hand a topic over."""
+HAND_OVER_SECONDS_MAX: Final = 10.0
+"""Maximum number of seconds of one attempt at a planned hand-over, which delays the other promotions of the link."""
 PARTITIONS_MAX: Final = 40
 """Maximum number of partition records in one transaction, which also compares the registration of each leader."""
 
@@ -64,29 +67,35 @@ class Promotions:
     ends: MirrorEnds
     addresses: Callable[[], Sequence[str]]
     """Function that returns the base URLs of this cluster, for clients of a source that is handed over."""
+    committing: asyncio.Lock
+    """Lock that is held while copied offsets of groups are committed."""
     clock: Clock
     observe: Callable[[str, float], None]
     """Function that records, for a link, the seconds for which no cluster accepted records of a promoted topic."""
     learned: dict[str, _Learned] = field(default_factory=dict)
-    handed_over_at: dict[str, float] = field(default_factory=dict)
-    """Time at which this broker noticed each hand-over that is not finished, by topic."""
+    handed_over_at: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Time at which this broker noticed each hand-over that is not finished, by link and topic."""
 
-    def notice(self, states: Mapping[str, MirrorState]) -> None:
-        """Remember when the hand-overs began. `states`: states of all mirrors whose promotions are not finished."""
-        now, known = self.clock.monotonic(), self.handed_over_at
-        self.handed_over_at = {
+    def notice(self, link: str, states: Mapping[str, MirrorState]) -> None:
+        """Remember when the hand-overs of a link began. `states`: states of its unfinished promotions by topic."""
+        now, known = self.clock.monotonic(), self.handed_over_at.get(link, {})
+        self.handed_over_at[link] = {
             name: known.get(name, now)
             for name, state in states.items()
             if name in known or state is MirrorState.HANDING_OVER
         }
+
+    def forget(self, link: str) -> None:
+        """Drop the facts about a link that this broker no longer works on."""
+        self.handed_over_at.pop(link, None)
 
     async def advance(
         self, name: str, source: Callable[[], Awaitable[SourceCluster]], copy_groups: CopyGroups
     ) -> bool:
         """Run the steps of one topic that are possible now; return whether the topic is still waiting.
 
-        Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`. A source that does not answer delays a
-        failover only until the time for the hand-over has passed.
+        Raises `ProblemError`, `SourceUnreachable` and `CoordinationError`. A source that does not answer delays the
+        call for a limited time, and a failover only until the time for the hand-over has passed.
         """
         while True:
             topic = self.mirror.metadata.topics.get(name)
@@ -105,16 +114,18 @@ class Promotions:
                     return False
                 case SwitchStep.WAIT:
                     return True
-                case SwitchStep.HAND_OVER | SwitchStep.COPY_GROUPS:
-                    try:
-                        async with asyncio.timeout(left):
-                            if step is SwitchStep.COPY_GROUPS:
-                                await copy_groups(topic.value.mirror.link)
-                                learned.groups_copied = True
-                            elif not await self._hand_over(topic, learned, await source()):
-                                return True
-                    except TimeoutError:
-                        return True
+                case SwitchStep.HAND_OVER:
+                    seconds = HAND_OVER_SECONDS_MAX if left is None else left
+                    async with _at_most(seconds):
+                        if not await self._hand_over(topic, learned, await source()):
+                            return True
+                case SwitchStep.COPY_GROUPS:
+                    async with _at_most(left):
+                        await copy_groups(topic.value.mirror.link)
+                    learned.groups_copied = True
+                case SwitchStep.BEGIN_PROMOTION:
+                    async with self.committing:
+                        await self._write(name, topic, step)
                 case _:
                     await self._write(name, topic, step)
 
@@ -123,7 +134,7 @@ class Promotions:
         if not mirror.failover or mirror.state is not MirrorState.HANDING_OVER:
             return None
         now = self.clock.monotonic()
-        return self.handed_over_at.get(name, now) + FAILOVER_SECONDS - now
+        return self.handed_over_at.get(mirror.link, {}).get(name, now) + FAILOVER_SECONDS - now
 
     async def _known(self, topic: Versioned[TopicRecord], learned: _Learned, *, is_overdue: bool) -> Known:
         record = topic.value
@@ -204,7 +215,7 @@ class Promotions:
                 eras = (*(record.eras or ()), Era(epoch=era, cluster_id=cluster.value.cluster_id))
                 await self._put(name, topic, msgspec.structs.replace(record, mirror=None, eras=eras))
                 _log.info("mirror promoted", topic=name, era=era)
-                if (since := self.handed_over_at.get(name)) is not None:
+                if (since := self.handed_over_at.get(mirror.link, {}).get(name)) is not None:
                     self.observe(mirror.link, self.clock.monotonic() - since)
             case _:
                 raise AssertionError(step)
@@ -227,3 +238,14 @@ class Promotions:
         """Run a transaction, and wait until the mirror shows its effect or the conflicting write."""
         result = await self.coordination.transact(transaction.compares, transaction.success)
         await self.mirror.wait_for(result.revision)
+
+
+@asynccontextmanager
+async def _at_most(seconds: float | None) -> AsyncIterator[None]:
+    """Limit the time of calls to the source. Raises `SourceUnreachable` when it has passed; None means no limit."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        msg = f"the source did not answer within {seconds:.0f} seconds"
+        raise SourceUnreachable(msg) from error

@@ -6,9 +6,11 @@ again, and misses no record. A group that has members in this cluster keeps its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -21,8 +23,10 @@ from fairlead_broker.controlling.linking.link_admin import LinkAdmin
 from fairlead_broker.links.selection import is_chosen
 from fairlead_broker.links.switching import CopiedTo
 from fairlead_broker.peers.peers import SHORT_CALL_SECONDS_MAX, Peers, PeerUnavailable, problem_of
+from fairlead_broker.registry.link_records import LinkRecord
 from fairlead_broker.runtime.groups.groups import Groups
 from fairlead_broker.runtime.linking.links import mirror_ends
+from fairlead_broker.runtime.linking.mirror_records import COPIES
 from fairlead_broker.runtime.peer_serving.positions import Positions
 from fairlead_broker.sources.sources import Sources
 from fairlead_broker.telemetry import Log
@@ -51,6 +55,12 @@ class GroupCopies:
         self._peers = peers
         self._count = count
         self._log = log
+        self.committing = asyncio.Lock()
+        """Lock that is held while copied offsets are committed, and by a promotion while it begins: the offsets that
+        were read before must not replace those that consumers of the promoted topic commit.
+        """
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """Lock of each link: offsets are committed in the order in which they were read."""
         self._copied: dict[str, _Copied] = {}
         """Offsets that this process has copied, by link. An unchanged offset is not copied again."""
 
@@ -60,8 +70,11 @@ class GroupCopies:
         Raises `SourceUnreachable`, and a `ProblemError` for a refusal by the source or for `link_source_changed`.
         """
         record = self._admin.required(link).value
-        if not record.groups.include:
-            return
+        if record.groups.include:
+            async with self._turns.setdefault(link, asyncio.Lock()):
+                await self._copy(link, record)
+
+    async def _copy(self, link: str, record: LinkRecord) -> None:
         source = await self._sources.checked(link, record)
         names = {
             topic.value.topic_id: (name, topic.value.partitions)
@@ -78,7 +91,8 @@ class GroupCopies:
         for each in await source.items("/v1/groups", GroupListing):
             if is_chosen(record.groups, each.group):
                 answer = await source.get(f"/v1/groups/{quote(each.group, safe='')}/offsets", OffsetsAnswer)
-                await self._copy_group(link, each.group, answer.offsets, names, ends)
+                async with self.committing:
+                    await self._copy_group(link, each.group, answer.offsets, names, ends)
 
     async def _copy_group(
         self,
@@ -89,11 +103,16 @@ class GroupCopies:
         ends: Mapping[TopicIdPartition, CopiedTo],
     ) -> None:
         copied = self._copied.setdefault(link, {})
+        mirrored = {
+            topic.value.topic_id
+            for topic in self._admin.mirrors(link).values()
+            if topic.value.mirror is not None and topic.value.mirror.state in COPIES
+        }
         commits: dict[tuple[str, TopicIdPartition], OffsetCommit] = {}
         for each in offsets:
             key = TopicIdPartition(TopicId(each.topic_id), PartitionIndex(each.partition))
             end = ends.get(key)
-            if end is None:
+            if end is None or key.topic_id not in mirrored:
                 continue
             offset = min(Offset(each.offset), end.end_offset)
             if copied.get((group, key)) != offset:
