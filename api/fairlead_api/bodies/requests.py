@@ -197,7 +197,8 @@ class ProduceFrameMeta(Request, frozen=True, kw_only=True):
 class FetchFrameMeta(Answer, frozen=True, kw_only=True):
     """Metadata of a fetch frame with data: the partition and its offsets.
 
-    Records below `deleted_to` were deleted on request; the member is left out if none were.
+    Records below `deleted_to` were deleted on request; the member is left out if none were. Compaction may have removed
+    tombstones and markers of transactions below `removed_to`; the member is left out if it has removed none.
     """
 
     topic_id: str
@@ -208,6 +209,7 @@ class FetchFrameMeta(Answer, frozen=True, kw_only=True):
     last_stable_offset: int
     leader_epoch: int
     deleted_to: int | UnsetType = UNSET
+    removed_to: int | UnsetType = UNSET
 
 
 class FetchProblemMeta(Answer, frozen=True, kw_only=True):

@@ -62,6 +62,8 @@ class MirrorLog:
     """Leader epoch of the partition record, in which this broker leads."""
     epochs: Sequence[EpochStart]
     """Leader epochs of the log with their start offsets."""
+    removed_to: Offset = Offset(0)
+    """Offset below which the log may lack tombstones and markers."""
 
 
 # -- answers from the source
@@ -79,6 +81,8 @@ class Arrived:
     """Leader epoch of the last batch; None if there are no batches."""
     log_start: Offset
     """Offset below which the mirror deletes its records, from `followed_start`."""
+    removed_to: Offset = Offset(0)
+    """Offset below which compaction at the source may have removed tombstones and markers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,21 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteRemoved:
+    """Note that the log may lack tombstones and markers, then fetch again (rule L14).
+
+    Followers of the mirror that were away then copy its log again, like followers of the source.
+    """
+
+    offset: Offset
+    """Offset below which tombstones and markers may be missing."""
+    gap_from: Offset | None
+    """Offset from which the missing tombstones are a gap: the mirror has earlier records, and may keep a record that
+    the source has deleted. None for a mirror without records.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Stop copying until an operator acts."""
 
@@ -153,7 +172,7 @@ class Stop:
     offset: Offset
 
 
-CopyStep: TypeAlias = Append | RaiseEpoch | Cut | Skip | Stop
+CopyStep: TypeAlias = Append | RaiseEpoch | Cut | Skip | NoteRemoved | Stop
 
 
 def followed_start(policy: LogStart, log_start: Offset, deleted_to: Offset) -> Offset:
@@ -170,7 +189,13 @@ def next_step(
 ) -> CopyStep:
     """Return the step that follows an answer from the source."""
     match answer:
-        case Arrived(first_offset, last_epoch, log_start):
+        case Arrived(first_offset, last_epoch, log_start, removed_to):
+            end = min(first_offset, log.end_offset)
+            if end < removed_to and log.removed_to < removed_to:
+                has_records = log.end_offset > log.log_start
+                if has_records and on_expiry is OnExpiry.STOP:
+                    return Stop(FaultReason.SOURCE_EXPIRED, removed_to)
+                return NoteRemoved(removed_to, max(end, log.log_start) if has_records else None)
             # A mirror without records takes the whole batch that contains the log start of the source.
             if first_offset < log.end_offset and log.end_offset > log.log_start:
                 return Cut(max(first_offset, log.log_start))

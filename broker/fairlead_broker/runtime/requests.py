@@ -97,6 +97,8 @@ class FetchResult:
     leader_epoch: LeaderEpoch
     deleted_to: Offset
     """Offset below which records were deleted on request; 0 if none were."""
+    removed_to: Offset
+    """Offset below which tombstones and markers may be missing; 0 if compaction has removed none."""
 
     @property
     def nbytes(self) -> int:

@@ -258,7 +258,7 @@ class World:
                 own.fault = "source_damaged"
                 return
             batches = unpacked(answer.data)
-            content = checked.arrived(Offset(answer.log_start))
+            content = checked.arrived(Offset(answer.log_start), Offset(0))
         log = MirrorLog(Offset(own.log_start), Offset(own.end), LeaderEpoch(own.epoch), own.epochs())
         step = next_step(log, content, OnTruncation.FOLLOW, OnExpiry.SKIP)
         self.counts[type(step).__name__] += 1

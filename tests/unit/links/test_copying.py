@@ -17,6 +17,7 @@ from fairlead_broker.links.copying import (
     Gone,
     LogStart,
     MirrorLog,
+    NoteRemoved,
     OnExpiry,
     OnTruncation,
     RaiseEpoch,
@@ -101,6 +102,23 @@ def test_policies_stop_a_partition() -> None:
     assert next_step(replace(EMPTY), arrived(1, 0), OnTruncation.STOP, OnExpiry.STOP) == RaiseEpoch(
         LeaderEpoch(2)
     )
+
+
+def test_tombstones_that_the_source_removed_before_they_were_copied_are_a_gap() -> None:
+    """A mirror with records may keep a record that the source has deleted; a mirror without records copies none."""
+    swept = replace(arrived(5), removed_to=Offset(30))
+    merged = replace(arrived(5, first_offset=18), removed_to=Offset(19))
+    noted = replace(LOG, removed_to=Offset(30))
+
+    def step(log: MirrorLog, answer: Arrived, policy: OnExpiry = OnExpiry.SKIP) -> CopyStep:
+        return next_step(log, answer, OnTruncation.FOLLOW, policy)
+
+    assert step(LOG, swept) == NoteRemoved(Offset(30), Offset(20))
+    assert step(LOG, merged) == NoteRemoved(Offset(19), Offset(18))
+    assert step(LOG, swept, OnExpiry.STOP) == Stop(FaultReason.SOURCE_EXPIRED, Offset(30))
+    assert step(EMPTY, replace(swept, first_offset=Offset(0)), OnExpiry.STOP) == NoteRemoved(Offset(30), None)
+    assert step(noted, swept) == Append(Offset(3))
+    assert step(LOG, replace(swept, removed_to=Offset(20))) == Append(Offset(3))
 
 
 def test_a_mirror_with_its_own_log_start_follows_only_deletions_on_request() -> None:

@@ -53,6 +53,10 @@ class MirrorCopies:
         partition.copied(0, 0)
         partition.time_passed()
 
+    async def note_removed(self, partition: LeaderReplica, offset: Offset) -> None:
+        """Note that the log may lack tombstones and markers below an offset."""
+        await self._run(partial(partition.log.note_removed, offset))
+
     async def follow_start(self, partition: LeaderReplica, log_start: Offset, deleted_to: Offset) -> None:
         """Delete the records below an offset that are committed here.
 

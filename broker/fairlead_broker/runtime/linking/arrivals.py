@@ -20,9 +20,9 @@ class CheckedBatches:
     first_offset: Offset
     last_epoch: LeaderEpoch
 
-    def arrived(self, log_start: Offset) -> Arrived:
+    def arrived(self, log_start: Offset, removed_to: Offset) -> Arrived:
         """Return the answer in the form from which `links.copying` decides the next step."""
-        return Arrived(self.first_offset, self.last_epoch, log_start)
+        return Arrived(self.first_offset, self.last_epoch, log_start, removed_to)
 
 
 def check_batches(data: memoryview, decompressed_bytes_max: int) -> CheckedBatches:

@@ -32,6 +32,7 @@ from fairlead_broker.links.copying import (
     Gone,
     LogStart,
     MirrorLog,
+    NoteRemoved,
     OnExpiry,
     OnTruncation,
     RaiseEpoch,
@@ -82,6 +83,7 @@ class _FrameMeta(msgspec.Struct):
     high_watermark: int = -1
     log_start_offset: int = 0
     deleted_to: int = 0
+    removed_to: int = 0
     problem: dict[str, object] | None = None
 
 
@@ -294,7 +296,8 @@ class LinkFetcher:
         else:
             mirror.copying.answered(Offset(meta.high_watermark), self._parts.clock.monotonic())
             log_start = _followed_start(link, meta)
-            answer = Arrived(mirror.log_end_offset, None, log_start)
+            removed_to = Offset(meta.removed_to)
+            answer = Arrived(mirror.log_end_offset, None, log_start, removed_to)
             if frame.data:
                 try:
                     check = self._parts.pool.submit(
@@ -306,11 +309,15 @@ class LinkFetcher:
                         mirror, Stop(FaultReason.SOURCE_DAMAGED, mirror.log_end_offset), damaged.detail
                     )
                     return False
-                answer = batches.arrived(log_start)
+                answer = batches.arrived(log_start, removed_to)
         accepted = mirror.copying.accepted
         step = next_step(
             MirrorLog(
-                mirror.log_start_offset, mirror.log_end_offset, mirror.leader_epoch, mirror.log.leader_epochs
+                mirror.log_start_offset,
+                mirror.log_end_offset,
+                mirror.leader_epoch,
+                mirror.log.leader_epochs,
+                mirror.log.cleaning.removed,
             ),
             answer,
             OnTruncation.FOLLOW
@@ -328,6 +335,8 @@ class LinkFetcher:
                 await self._cut(mirror, offset, is_loss=isinstance(answer, Truncated))
             case Skip():
                 await self._skip(mirror, step)
+            case NoteRemoved(offset, gap_from):
+                await self._note_removed(mirror, offset, gap_from)
             case Stop():
                 self._stop(mirror, step, "")
             case _:
@@ -380,6 +389,20 @@ class LinkFetcher:
             self._parts.count("skipped", self._name, mirror.topic, offset - end)
             mirror.copying.skipped += offset - end
         await self._parts.copies.skip(mirror, offset, step.deleted)
+
+    async def _note_removed(self, mirror: LeaderReplica, offset: Offset, gap_from: Offset | None) -> None:
+        if gap_from is not None:
+            if not await self._parts.records.note_loss(mirror.key, gap_from, offset, skipped=True):
+                return
+            self._log.warning(
+                "tombstones missing that the source has removed",
+                partition=f"{mirror.topic}-{mirror.index}",
+                first=gap_from,
+                next=offset,
+            )
+            self._parts.count("skipped", self._name, mirror.topic, offset - gap_from)
+            mirror.copying.skipped += offset - gap_from
+        await self._parts.copies.note_removed(mirror, offset)
 
     def _stop(self, mirror: LeaderReplica, step: Stop, detail: str) -> None:
         link = self._link()

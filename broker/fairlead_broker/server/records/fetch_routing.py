@@ -291,6 +291,7 @@ def fetched(wanted: PartitionFetchRequest, result: FetchResult | ProblemError) -
         last_stable_offset=result.last_stable_offset,
         leader_epoch=result.leader_epoch,
         deleted_to=result.deleted_to or UNSET,
+        removed_to=result.removed_to or UNSET,
     )
     return FetchedPartition(
         encode_frame(meta, result.data),

@@ -312,6 +312,7 @@ def _fetched(frame: Frame, positions: Positions) -> tuple[int, FetchedRecords]:
         last_stable_offset=Offset(meta.last_stable_offset),
         leader_epoch=LeaderEpoch(meta.leader_epoch),
         deleted_to=Offset(meta.deleted_to or 0),
+        removed_to=Offset(meta.removed_to or 0),
     )
     offset = Offset(positions[meta.partition])
     return meta.partition, FetchedRecords(PartitionIndex(meta.partition), offset, result)

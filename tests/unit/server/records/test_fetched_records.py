@@ -37,6 +37,7 @@ def records(offset: int, *parts: bytes) -> FetchedRecords:
         last_stable_offset=Offset(9),
         leader_epoch=LeaderEpoch(3),
         deleted_to=Offset(0),
+        removed_to=Offset(0),
     )
     return FetchedRecords(PartitionIndex(2), Offset(offset), result)
 
