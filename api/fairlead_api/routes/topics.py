@@ -129,7 +129,13 @@ TOPIC_ROUTES: Final = (
         summary="The topics, by name",
         access=self_with(each_in_answer(Operation.DESCRIBE, Kind.TOPIC)),
         query=(LIMIT, AFTER, CONFIG_NAMES),
-        answers=(_json(200, Page[TopicDescription], "one page of topics"),),
+        headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer with the same parameters"),),
+        answers=(
+            _json(200, Page[TopicDescription], "one page of topics", ("ETag",)),
+            AnswerForm(
+                status=304, explanation="the page has not changed since the answer with this `ETag`"
+            ),
+        ),
         problems=("invalid_config",),
     ),
     Route(

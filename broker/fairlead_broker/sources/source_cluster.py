@@ -7,6 +7,7 @@ fetch goes to the leader that the source's metadata names. Exceptions of the HTT
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -39,6 +40,7 @@ ANSWER_MARGIN_SECONDS: Final = 5.0
 """Number of seconds that a fetch may take in addition to the requested wait."""
 PAGE_LIMIT: Final = 1000
 """Number of items in one page of a list."""
+TOPICS: Final = "/v1/topics"
 KEEP_ALIVE: Final = timedelta(seconds=10)
 STREAM_WINDOW_BYTES: Final = 64 << 20
 
@@ -47,6 +49,24 @@ T = TypeVar("T")
 
 class SourceUnreachable(Exception):
     """No broker of the source answered, or an answer could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopics:
+    """Topics of a source."""
+
+    items: list[TopicDescription]
+    tag: str | None
+    """Entity tag of the list; None if the list changed while it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Answer of a broker of the source, without an error."""
+
+    status: int
+    body: memoryview
+    tag: str | None
 
 
 class SourceCluster:
@@ -65,6 +85,27 @@ class SourceCluster:
     async def metadata(self) -> Metadata:
         """Return the brokers, and the topics that the link may describe. Raises like `_send`."""
         return await self._json("GET", "/v1/metadata", Metadata)
+
+    async def topics(self, seen: str | None = None) -> SourceTopics | None:
+        """Return the topics that the link may describe; None if they have not changed since the answer tagged `seen`.
+
+        Raises like `_send`.
+        """
+        first = await self._first_topics(seen)
+        if first.status == HTTPStatus.NOT_MODIFIED:
+            return None
+        page = _decoded(first.body, Page[TopicDescription], TOPICS)
+        if page.next is None:
+            return SourceTopics(page.items, first.tag)
+        items = page.items + await self.items(TOPICS, Page[TopicDescription], page.next)
+        # The pages show one state of the source only if the first page is still the same.
+        again = await self._first_topics(first.tag)
+        return SourceTopics(items, first.tag if again.status == HTTPStatus.NOT_MODIFIED else None)
+
+    async def _first_topics(self, seen: str | None) -> _Answer:
+        headers = {"accept": JSON} if seen is None else {"accept": JSON, "if-none-match": seen}
+        path = f"{TOPICS}?limit={PAGE_LIMIT}"
+        return await self._anywhere(lambda address, seconds: self._send(address, "GET", path, headers, b"", seconds))
 
     async def topic(self, name: str) -> TopicDescription:
         """Return a topic with its configuration. Raises like `_send`."""
@@ -86,10 +127,9 @@ class SourceCluster:
         """Return the JSON answer to a call that changes nothing. Raises like `_send`."""
         return await self._json("GET", f"{path}?{urlencode(query)}" if query else path, type_)
 
-    async def items(self, path: str, type_: type[Page[T]]) -> list[T]:
-        """Return the items of all pages of a list. Raises like `_send`."""
+    async def items(self, path: str, type_: type[Page[T]], after: str | None = None) -> list[T]:
+        """Return the items of all pages of a list, or of the pages from a cursor on. Raises like `_send`."""
         items: list[T] = []
-        after: str | None = None
         while True:
             query: dict[str, str | int] = {"limit": PAGE_LIMIT}
             if after is not None:
@@ -104,9 +144,9 @@ class SourceCluster:
         """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_send`."""
         seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         headers = {"content-type": JSON, "accept": FRAMES}
-        body = await self._send(address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds)
+        answer = await self._send(address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds)
         try:
-            return list(iterate_frames(body)) if body else []
+            return list(iterate_frames(answer.body)) if answer.body else []
         except ProblemError as problem:
             msg = f"{address} sent an answer that cannot be read: {problem.detail}"
             raise SourceUnreachable(msg) from problem
@@ -121,13 +161,9 @@ class SourceCluster:
         answer = await self._anywhere(
             lambda address, seconds: self._send(address, method, path, headers, body, seconds)
         )
-        try:
-            return msgspec.json.decode(answer, type=type_)
-        except msgspec.MsgspecError as error:
-            msg = f"the answer to {method} {path} cannot be read: {error}"
-            raise SourceUnreachable(msg) from error
+        return _decoded(answer.body, type_, path)
 
-    async def _anywhere(self, send: Callable[[str, float], Awaitable[memoryview]]) -> memoryview:
+    async def _anywhere(self, send: Callable[[str, float], Awaitable[_Answer]]) -> _Answer:
         failure: SourceUnreachable | None = None
         addresses = tuple(self._bootstrap)
         for address in addresses:
@@ -151,8 +187,8 @@ class SourceCluster:
         headers: Mapping[str, str],
         body: bytes,
         seconds: float,
-    ) -> memoryview:
-        """Return the body of an answer. Raises `ProblemError` for a refusal by the source, and `SourceUnreachable`."""
+    ) -> _Answer:
+        """Return an answer. Raises `ProblemError` for a refusal by the source, and `SourceUnreachable`."""
         builder = self._client.request(method, address.rstrip("/") + path)
         builder = builder.timeout(timedelta(seconds=seconds)).headers(headers)
         if self._token is not None:
@@ -168,7 +204,15 @@ class SourceCluster:
             raise SourceUnreachable(msg) from error
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise problem_in("the source", response.status, received)
-        return received
+        return _Answer(response.status, received, response.get_header("etag"))
+
+
+def _decoded(body: memoryview, type_: type[T], path: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.MsgspecError as error:
+        msg = f"the answer to {path} cannot be read: {error}"
+        raise SourceUnreachable(msg) from error
 
 
 def _client(credentials: SourceCredentials) -> pyreqwest.client.Client:

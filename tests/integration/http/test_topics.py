@@ -134,6 +134,25 @@ async def test_metadata_has_an_etag(api) -> None:
     assert changed.status == 200
 
 
+async def test_unchanged_topics_are_not_listed_again(api) -> None:
+    """A page of topics that is unchanged gets 304; another page and any change of the cluster have another ETag."""
+    for name in ("boats", "flights"):
+        await api.create(name)
+    first = await api.get("/v1/topics?limit=1")
+    tag = first.headers["etag"]
+    same = await api.get("/v1/topics?limit=1", if_none_match=tag)
+    others = [
+        await api.get(f"/v1/topics?{query}", if_none_match=tag)
+        for query in ("limit=2", f"limit=1&after={first.json['next']}", "limit=1&config=retention.ms")
+    ]
+    await api.create("trains")
+    changed = await api.get("/v1/topics?limit=1", if_none_match=tag)
+
+    assert (same.status, same.body, same.headers["etag"]) == (304, b"", tag)
+    assert [each.status for each in others] == [200, 200, 200]
+    assert (changed.status, changed.headers["etag"] == tag) == (200, False)
+
+
 async def test_metadata_of_an_unknown_topic(api) -> None:
     """Metadata of an unknown topic is refused."""
     await api.create("flights")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_kit import Calls
 from cluster_kit import Cluster, content
 from fairlead import Admin
 from fairlead_api.batch.batches import encode
 from fairlead_api.batch.columns import record_batch
-from link_kit import handed_over, link, mirrored, promoted, until, url
+from fairlead_broker.controlling.linking import link_keeper
+from link_kit import handed_over, link, mirrored, promoted, topic_of, until, url
 from refusals import refuses
 
 
@@ -40,6 +43,39 @@ async def test_a_mirror_has_the_bytes_of_its_source_and_accepts_records_once_pro
     assert described.topic_id == topic_id
     assert [era.epoch for era in described.eras] == [1 << 20]
     assert stored.base_offset == 40
+
+
+async def test_a_source_without_changes_is_not_read_again(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A survey reads the source's topics only after a change of the source, of the link or of its own cluster."""
+    monkeypatch.setattr(link_keeper, "SURVEY_SECONDS", 0.05)
+    taken = await target.topic("boats", replication_factor=1)
+    boats = await source.topic("boats", replication_factor=1)
+    await link(source, target)
+
+    def unchanged() -> float:
+        registry = source.any.telemetry.registry
+        labels = {"route": "list_topics", "status": "304"}
+        return registry.get_sample_value("fairlead_request_duration_seconds_count", labels) or 0.0
+
+    async def unchanged_again() -> bool:
+        return unchanged() > before
+
+    for change in ("nothing", "source", "target"):
+        if change == "source":
+            await mirrored(target, await source.topic("flights", replication_factor=1), 0)
+        elif change == "target":
+            async with Admin(url(target)) as admin:
+                await admin.delete_topic("boats", topic_id=taken)
+            await mirrored(target, boats, 0)
+        before = unchanged()
+        await until(unchanged_again, f"the topics are read again and again after a change of {change}")
+
+    found = await topic_of(target, "boats")
+
+    assert found is not None
+    assert found.state == "mirroring"
 
 
 async def test_refused_records_name_the_link_or_the_other_cluster(source: Cluster, target: Cluster) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from fairlead_api.bodies.metadata import Page, TopicDescription
+from fairlead_api.bodies.metadata import TopicDescription
 from fairlead_api.bodies.requests import AlterTopicRequest, CreateTopicRequest
 from fairlead_api.configuration import (
     ISR_MODE,
@@ -25,7 +25,7 @@ from fairlead_api.configuration import (
     ConfigInput,
     ConfigSource,
 )
-from fairlead_api.identifiers import TopicId
+from fairlead_api.identifiers import Revision, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
 from fairlead_broker.controlling.linking.acl_copies import AclCopies
@@ -59,6 +59,17 @@ MIN_ISR: Final = "min.insync.replicas"
 _log = structlog.get_logger("fairlead.links")
 
 
+@dataclass(frozen=True, slots=True)
+class SurveySeen:
+    """State on which the outcome of a survey depends; while nothing changes, the source's topics are not read again."""
+
+    tag: str
+    """Entity tag of the source's topics."""
+    record: LinkRecord
+    revision: Revision
+    """Revision of the metadata of this cluster."""
+
+
 @dataclass(slots=True)
 class LinkView:
     """Facts that the controller knows about the source of one link."""
@@ -71,6 +82,8 @@ class LinkView:
     """Topic id and reason for each source topic that cannot be mirrored, by the topic's name in the source."""
     is_surveyed: bool = False
     """Whether a survey has ended, with or without success."""
+    seen: SurveySeen | None = None
+    """State of the last survey that left nothing to be tried again."""
 
     @property
     def problem(self) -> str | None:
@@ -271,10 +284,16 @@ class LinkKeeper:
 
     async def _survey(self, link: str, record: LinkRecord, view: LinkView) -> None:
         source = await self._sources.checked(link, record)
-        described = await source.items("/v1/topics", Page[TopicDescription])
+        seen = view.seen
+        is_same = seen is not None and (seen.record, seen.revision) == (record, self._metadata.metadata_revision)
+        found = await source.topics(seen.tag if seen is not None and is_same else None)
+        if found is None:
+            return
+        view.seen, is_settled = None, True
         waiting: dict[str, tuple[TopicId, str]] = {}
-        local, revision = self._local(link), self._metadata.metadata_revision
-        for topic in described:
+        begun = revision = self._metadata.metadata_revision
+        local = self._local(link)
+        for topic in found.items:
             name = record.prefix + topic.name
             if self._metadata.metadata_revision != revision:
                 local, revision = self._local(link), self._metadata.metadata_revision
@@ -283,13 +302,17 @@ class LinkKeeper:
                     async with self._admin.switching(name):
                         await self._follow(name, topic, record)
                 except ProblemError as problem:
+                    is_settled = False
                     _log.warning("mirror does not follow its source", topic=name, reason=problem.detail)
             elif is_chosen(record.topics, topic.name) and topic.state == "ready":
                 async with self._creating:
                     reason = await self._created(link, name, topic, record)
                 if reason is not None:
+                    is_settled &= not reason.startswith(BlockReason.REFUSED)
                     waiting[topic.name] = (TopicId(topic.topic_id), reason)
         view.blocked = waiting
+        if found.tag is not None and is_settled:
+            view.seen = SurveySeen(found.tag, record, begun)
 
     async def _created(self, link: str, name: str, topic: TopicDescription, record: LinkRecord) -> str | None:
         """Create the mirror of a topic; return the reason why the topic is blocked instead."""

@@ -5,7 +5,6 @@ Callers: ``application`` for the routes named in ``endpoints``.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -22,10 +21,10 @@ from fairlead_api.bodies.metadata import (
 from fairlead_api.identifiers import BrokerId, PartitionIndex
 from fairlead_api.versions import API_VERSIONS, BATCH_FORMATS, CODECS
 from fairlead_broker.controller.election import in_sync_brokers
-from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration, PartitionRecord, Replica
 from fairlead_broker.runtime import Broker, TopicView
+from fairlead_broker.server.admin.entity_tags import entity_tag, is_answered, names_of_caller, tag_headers
 from fairlead_broker.server.http.call import Call, Endpoint
 from fairlead_broker.server.http.paging import page
 
@@ -93,12 +92,14 @@ class ClusterCalls:
             if names is None
             else [self._broker.views.by_name(name) for name in names]
         )
-        tag = self._tag(names, call.caller_side, access.caller.names if access.hides else ())
-        headers = [(b"etag", tag.encode()), (b"cache-control", b"no-cache")]
-        if not access.is_open:
-            headers.append((b"vary", b"authorization"))
-        if _matches(call.header_text(b"if-none-match"), tag):
-            await call.answer(HTTPStatus.NOT_MODIFIED, headers)
+        side = call.caller_side
+        tag = entity_tag(
+            self._broker,
+            "" if names is None else ",".join(sorted(names)),
+            names_of_caller(call),
+            side.called or ("tls" if side.scheme == "https" else ""),
+        )
+        if await is_answered(call, tag):
             return
         await call.answer_json(
             Metadata(
@@ -107,23 +108,8 @@ class ClusterCalls:
                 brokers=self._broker.brokers(call.caller_side),
                 topics=[topic_metadata(view, self._broker.peer_side.registrations) for view in views],
             ),
-            headers=headers,
+            headers=tag_headers(call, tag),
         )
-
-    def _tag(self, names: tuple[str, ...] | None, side: CallerSide, seen_by: tuple[str, ...]) -> str:
-        """Return the entity tag of an answer.
-
-        The tag depends on the mirrored revision, the requested topics, and the side of the caller.
-        `seen_by`: names of the caller if the answer depends on its access.
-        """
-        chosen = "" if names is None else hashlib.sha256(",".join(sorted(names)).encode()).hexdigest()[:16]
-        if seen_by:
-            chosen += hashlib.sha256(",".join(seen_by).encode()).hexdigest()[:16]
-        if side.called is not None:
-            chosen += "-" + hashlib.sha256(side.called.encode()).hexdigest()[:16]
-        elif side.scheme == "https":
-            chosen += "-tls"
-        return f'"{self._broker.entry.cluster.cluster_id[:8]}-{self._broker.metadata.metadata_revision}-{chosen}"'
 
 
 def topic_metadata(
@@ -189,10 +175,3 @@ def _is_offline(replica: Replica, registrations: Mapping[BrokerId, Versioned[Bro
     return bool(replica.directory) and all(
         directory.id != replica.directory for directory in registered.value.directories
     )
-
-
-def _matches(if_none_match: str, tag: str) -> bool:
-    """Return whether an If-None-Match header contains this tag (RFC 9110, 13.1.2; weak comparison)."""
-    if if_none_match.strip() == "*":
-        return True
-    return tag in (candidate.strip().removeprefix("W/") for candidate in if_none_match.split(","))

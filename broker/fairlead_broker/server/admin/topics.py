@@ -18,6 +18,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import Broker, TopicView
 from fairlead_broker.runtime.configs import differences
 from fairlead_broker.server.admin.cluster import topic_hand_over
+from fairlead_broker.server.admin.entity_tags import entity_tag, is_answered, names_of_caller, tag_headers
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import page
 from fairlead_broker.server.routing.locate import topic_of
@@ -53,15 +54,23 @@ class TopicCalls:
             await call.answer_json(described(view))
 
     async def list_topics(self, call: Call) -> None:
-        """``GET /v1/topics``, sorted by name."""
+        """``GET /v1/topics``, sorted by name: 304 when the caller's copy (If-None-Match) is current."""
+        limit, after = call.query.integer("limit"), call.query.text_or_none("after")
+        config = call.query.text_or_none("config")
+        settings = _chosen_settings(config)
+        # The broker's own settings are the defaults of a topic's configuration.
+        broker = str(self._broker.entry.incarnation.broker)
+        tag = entity_tag(self._broker, broker, str(limit), after or "", config or "", names_of_caller(call))
+        if await is_answered(call, tag):
+            return
         chosen, following = page(
             [view for view in self._broker.views.all() if call.access.sees(Kind.TOPIC, view.name)],
             lambda view: view.name,
-            limit=call.query.integer("limit"),
-            after=call.query.text_or_none("after"),
+            limit=limit,
+            after=after,
         )
-        settings = _chosen_settings(call.query.text_or_none("config"))
-        await call.answer_json(Page(items=[described(view, settings) for view in chosen], next=following))
+        items = [described(view, settings) for view in chosen]
+        await call.answer_json(Page(items=items, next=following), headers=tag_headers(call, tag))
 
     async def describe_topic(self, call: Call) -> None:
         """``GET /v1/topics/{topic}``."""
