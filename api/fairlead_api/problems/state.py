@@ -163,7 +163,14 @@ STATE_PROBLEMS: Final = (
         "A restart of this broker would leave partitions without enough replicas, or another broker is being "
         "restarted.",
         "Wait until the partitions that the problem names are in sync again.",
-        data_members=(DataMember("partitions", "partitions that prevent the restart"),),
+        data_members=(
+            DataMember("partitions", "partitions that prevent the restart"),
+            DataMember(
+                "quorums",
+                "of each of these partitions with a write quorum, `partition`, the number of other voters that are "
+                "`near`, and the number that is `needed`",
+            ),
+        ),
     ),
     ProblemDefinition(
         "not_possible_now",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
@@ -164,13 +165,34 @@ def still_keeps(broker: BrokerId, count: int) -> ProblemError:
     )
 
 
-def restart_forbidden(broker: BrokerId, partitions: Sequence[tuple[str, PartitionIndex]]) -> ProblemError:
-    """Return the refusal for a restart during which partitions would have too few in-sync replicas."""
-    shown = ", ".join(f"{topic}-{partition}" for topic, partition in partitions[:10])
+@dataclass(frozen=True, slots=True)
+class TooFewNear:
+    """Partition with a write quorum that has too few near voters without the broker that asks to restart."""
+
+    topic: str
+    partition: PartitionIndex
+    near: int
+    """Number of near voters without the broker; 0 for a partition without a leader."""
+    needed: int
+    """Number of near voters that acknowledge records and elect a leader."""
+
+
+def restart_forbidden(
+    broker: BrokerId, partitions: Sequence[tuple[str, PartitionIndex]], quorums: Sequence[TooFewNear]
+) -> ProblemError:
+    """Return the refusal for a restart during which partitions would have too few in-sync replicas or near voters."""
+    named = sorted([*partitions, *((each.topic, each.partition) for each in quorums)])
+    shown = ", ".join(f"{topic}-{partition}" for topic, partition in named[:10])
     return ProblemError(
         "restart_refused",
-        f"without broker {broker}, {len(partitions)} partitions would have too few in-sync replicas: {shown}",
-        data={"partitions": [f"{topic}-{partition}" for topic, partition in partitions]},
+        f"without broker {broker}, {len(named)} partitions would have too few in-sync replicas: {shown}",
+        data={
+            "partitions": [f"{topic}-{partition}" for topic, partition in named],
+            "quorums": [
+                {"partition": f"{each.topic}-{each.partition}", "near": each.near, "needed": each.needed}
+                for each in quorums
+            ],
+        },
     )
 
 

@@ -65,9 +65,9 @@ class RestartPermits:
 
     async def request(self, broker: BrokerId) -> RestartPermit:
         """Grant the permit to a registered broker, even if the broker already holds it. Raises `restart_refused`."""
-        forbidding = sorted([*self._forbidding(broker), *await self._quorums_forbidding(broker)])
-        if forbidding:
-            raise refusals.restart_forbidden(broker, forbidding)
+        forbidding, quorums = self._forbidding(broker), await self._quorums_forbidding(broker)
+        if forbidding or quorums:
+            raise refusals.restart_forbidden(broker, forbidding, quorums)
         try:
             return await self._grant(broker)
         except (CoordinationUnavailable, UnknownOutcome) as error:
@@ -92,7 +92,7 @@ class RestartPermits:
             and _needs(partition.value, broker, self._metadata.brokers)
         ]
 
-    async def _quorums_forbidding(self, broker: BrokerId) -> list[tuple[str, PartitionIndex]]:
+    async def _quorums_forbidding(self, broker: BrokerId) -> list[refusals.TooFewNear]:
         """Return the partitions with too few other near voters to acknowledge records and elect a leader (quorum Q15).
 
         A partition that needs all its replicas never prevents the restart, since waiting would not help.
@@ -107,7 +107,7 @@ class RestartPermits:
             if needed >= len(members(record)):
                 continue
             if record.leader is None:
-                found.append(self._named(key))
+                found.append(refusals.TooFewNear(*self._named(key), near=0, needed=needed))
             else:
                 asked.setdefault(record.leader.broker, []).append((key, needed))
         answers = await asyncio.gather(
@@ -115,9 +115,9 @@ class RestartPermits:
         )
         for keys, near in zip(asked.values(), answers, strict=True):
             found += [
-                self._named(key)
+                refusals.TooFewNear(*self._named(key), others, needed)
                 for key, needed in keys
-                if len(near.get(key, frozenset()) - {broker}) < needed
+                if (others := len(near.get(key, frozenset()) - {broker})) < needed
             ]
         return found
 

@@ -14,11 +14,12 @@ from fairlead_api.bodies.requests import AlterTopicRequest
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.operations import ElectionKind
+from fairlead_broker.controlling.restart_permits import RestartPermit
 from fairlead_broker.registry.quorum import vacated
 from fairlead_broker.registry.records import encode
 from fairlead_broker.registry.store_writes import Put
 from refusals import refuses
-from waiting import pause
+from waiting import LOOK_SECONDS, pause
 
 FIRST = PartitionIndex(0)
 
@@ -68,6 +69,39 @@ async def test_the_preferred_leader_and_a_new_replica_take_over(cluster: Cluster
     assert led.leader is not None
     assert led.leader.broker == other
     assert copies[0] == copies[1] == copies[2]
+
+
+async def test_a_broker_may_restart_while_enough_other_voters_are_near(cluster: Cluster) -> None:
+    """The refusal of a permit names the partitions with too few near voters, until the stopped voter has returned."""
+    topic_id = await cluster.topic("flights", replication_mode="quorum")
+    await (await cluster.led("flights", topic_id)).produce(b"value")
+    await all_return(cluster, topic_id, 1, 2, 3)
+    leader, controller = cluster.leader(topic_id), cluster.controller.peer_side.controller
+    stopped = next(BrokerId(each) for each in (1, 2, 3) if each not in (leader, controller))
+    [asking] = {1, 2, 3} - {leader, stopped}
+    answers: list[RestartPermit | ProblemError] = []
+
+    async def asked(expected: type) -> None:
+        """Ask for the permit until it is granted or refused; no event announces that the leader counts other voters."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while not answers or not isinstance(answers[-1], expected):
+                await pause(LOOK_SECONDS)
+                try:
+                    answers.append(await cluster.controller.operations.request_restart(BrokerId(asking)))
+                except ProblemError as problem:
+                    answers.append(problem)
+
+    await cluster.stop(stopped)
+    await asked(ProblemError)
+    refused = answers[-1]
+    await cluster.start(stopped)
+    await all_return(cluster, topic_id, 1, 2, 3)
+    await asked(RestartPermit)
+
+    assert isinstance(refused, ProblemError)
+    assert refused.code == "restart_refused"
+    assert refused.data["partitions"] == ["flights-0"]
+    assert refused.data["quorums"] == [{"partition": "flights-0", "near": 1, "needed": 2}]
 
 
 async def test_deleted_records_stay_deleted_and_the_mode_is_fixed(cluster: Cluster) -> None:

@@ -172,6 +172,16 @@ class Cluster:
         await until(met, f"not every copy ends at {end}")
         return [content(self.log(each, topic_id, partition)) for each in self.brokers]
 
+    async def equal(self, topic_id: TopicId, after: Offset, partition: int = 0) -> list[bytes]:
+        """Wait until all running replicas end at one offset, above a record's; return their bytes."""
+
+        def met() -> bool:
+            ends = {self.log(each, topic_id, partition).end_offset for each in self.brokers}
+            return len(ends) == 1 and min(ends) > after
+
+        await until(met, f"not every copy ends at one offset above {after}")
+        return [content(self.log(each, topic_id, partition)) for each in self.brokers]
+
 
 def content(log: PartitionLog) -> bytes:
     """Return every byte of a log."""
