@@ -41,6 +41,7 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
     ("how-to/observability.md", "python"): f"{_CLIENT}/test_tracing_how_to.py",
     ("how-to/observability.md", "sh"): "tests/observability/test_observability_how_to.py",
     ("how-to/observability.md", "yaml"): "tests/observability/test_observability_how_to.py",
+    ("how-to/links.md", "console"): "tests/integration/links/test_links_how_to.py",
     ("how-to/operations.md", "console"): f"{_CLI}/test_operations_how_to.py",
     ("how-to/pipelines.md", "python"): "tests/spark/pipelines/test_pipeline_page.py",
     ("how-to/retention.md", "sh"): "tests/integration/retention/test_how_to.py",
@@ -83,10 +84,6 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
         "console",
     ): "needs a second network; test_external_access.py makes one",
     ("how-to/kubernetes-install.md", "console"): "deletes every claim of a namespace",
-    (
-        "how-to/links.md",
-        "console",
-    ): "names two clusters; tests/integration/links does the same between two clusters",
     ("how-to/observability.md", "console"): "upgrades an operator; the chart's tests render the values",
     ("how-to/pipelines.md", "sh"): "bundled pipelines have their own tests, as does the page's",
     ("how-to/security.md", "console"): "needs a second machine",
