@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster_kit import Cluster
-from fairlead import Admin
+from fairlead import Admin, Consumer, Producer
 from fairlead.cli.main import app
 from fairlead.cli.verbs import link as link_commands
 from fairlead_broker.controlling.linking import promotions
@@ -68,6 +68,32 @@ async def test_a_failover_over_http_hands_over_and_ends_without_the_source(
     assert begun.state == "handing_over"
     assert left.get("boats") == "handing_over"
     assert last.base_offset == 0
+
+
+async def test_a_transaction_that_is_open_at_a_failover_is_aborted_in_the_mirror(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records go on after the promotion, without the records whose commit was not copied."""
+    monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
+    topic_id = await source.topic("flights", replication_factor=1)
+    await source.led("flights", topic_id)
+    await link(source, target)
+    async with Producer(url(source), transactional="billing", linger_ms=0) as producer:
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction() as transaction:
+                await transaction.send("flights", b"open")
+                await mirrored(target, topic_id, 1)
+                async with Admin(url(target)) as admin:
+                    await admin.promote_link("east", ["flights"], "failover")
+                await until(lambda: promoted(target, "flights"), "the mirror is not promoted")
+                await (await target.led("flights", topic_id)).produce(b"after")
+                raise ZeroDivisionError
+    async with Consumer(url(target), isolation="read_committed") as consumer:
+        await consumer.assign(topic="flights")
+        batch = await consumer.next_batch(timeout="60s")
+        read = [] if batch is None else [record.value for record in batch]
+
+    assert read == [b"after"]
 
 
 async def test_a_failover_survives_its_controller(
