@@ -257,6 +257,13 @@ def kafka_move(share: float) -> Outcome:
     return code == 0, report
 
 
+def kafka_copies(share: float) -> Outcome:
+    """Copy a topic from Apache Kafka with the job from_kafka, which is killed once; compare it, and translate offsets."""
+    del share
+    code, found = run_figures("-m", "scenario", "--timeout", "1800", "tests/spark/pipelines/test_from_kafka.py")
+    return code == 0 and bool(found), {"exit_code": code, **found}
+
+
 def broker_kills(share: float) -> Outcome:
     """Kill brokers of clusters under load 10,000 times: one or more brokers each time, up to all at once."""
 
@@ -427,6 +434,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "wire-fuzz": wire_fuzz,
     "kafka-clients": kafka_clients,
     "kafka-failures": kafka_failures,
+    "kafka-copies": kafka_copies,
     "kafka-move": kafka_move,
     "kafka-fuzz": kafka_fuzz,
     "kafka-suites": kafka_suites,

@@ -38,6 +38,7 @@ from fairlead_spark.pipelines.kafka_cluster import CONNECTOR
 from page_kit import blocks
 from quick_java import LIGHT_VARIABLES
 from spark_session import QUICK_WORKERS
+from figures import keep_figures
 from waiting import pause_blocking
 
 PAGE = (ROOT / "docs/how-to/kafka-move.md").read_text(encoding="utf-8")
@@ -225,6 +226,7 @@ def test_a_topic_of_kafka_is_copied_compared_and_its_groups_continue(
         retention = admin.describe_topic(topic).config["retention.ms"].value
 
     stored = sum(map(len, log.values()))
+    keep_figures(compared)
     assert compared["records"] == compared["copied"] == RECORDS
     assert compared["missing"] == compared["changed"] == compared["not_copied_yet"] == 0
     assert compared["repeated"] == stored - RECORDS
