@@ -274,6 +274,20 @@ def broker_kills(share: float) -> Outcome:
     return continued(_earlier("broker-kills") or None, "kills", _count(10_000, share), run)
 
 
+def quorum_chaos(share: float) -> Outcome:
+    """Kill, pause, stop and cut off brokers and etcd under load for ten minutes, on three brokers and then on five.
+
+    The topics have write quorums. Producers are idempotent in the first half of each run, and send every request once in
+    the second half.
+    """
+    passed, reports = True, {}
+    for brokers in (3, 5):
+        arguments = ("--brokers", str(brokers), "--seconds", str(_count(600, share)), "--seed", str(_seed()))
+        code, reports[f"{brokers} brokers"] = run_program("tests/chaos/chaos.py", "--mode", "quorum", *arguments)
+        passed &= code == 0
+    return passed, reports
+
+
 def transaction_kills(share: float) -> Outcome:
     """Kill brokers and programs 100 times while the programs write results of orders in transactions.
 
@@ -443,6 +457,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "operator-topics": operator_topics,
     "overload": overload,
     "pods": pods,
+    "quorum-chaos": quorum_chaos,
     "quorum-model": quorum_model,
     "recipes": recipes,
     "scenarios": scenarios,
