@@ -258,9 +258,11 @@ def kafka_move(share: float) -> Outcome:
 
 
 def kafka_copies(share: float) -> Outcome:
-    """Copy a topic from Apache Kafka with the job from_kafka, which is killed once; compare it, and translate offsets."""
+    """Copy a topic from Apache Kafka with the job from_kafka, killed once; compare it, and translate offsets."""
     del share
-    code, found = run_figures("-m", "scenario", "--timeout", "1800", "tests/spark/pipelines/test_from_kafka.py")
+    code, found = run_figures(
+        "-m", "scenario", "--timeout", "1800", "tests/spark/pipelines/test_from_kafka.py"
+    )
     return code == 0 and bool(found), {"exit_code": code, **found}
 
 
@@ -275,7 +277,7 @@ def broker_kills(share: float) -> Outcome:
 
 
 def quorum_chaos(share: float) -> Outcome:
-    """Kill, pause, stop and cut off brokers and etcd under load for ten minutes, on three brokers and then on five.
+    """Kill, pause, stop and cut off brokers and etcd under load for ten minutes, on three brokers, then on five.
 
     The topics have write quorums. Producers are idempotent in the first half of each run, and send every request once in
     the second half.
@@ -283,7 +285,9 @@ def quorum_chaos(share: float) -> Outcome:
     passed, reports = True, {}
     for brokers in (3, 5):
         arguments = ("--brokers", str(brokers), "--seconds", str(_count(600, share)), "--seed", str(_seed()))
-        code, reports[f"{brokers} brokers"] = run_program("tests/chaos/chaos.py", "--mode", "quorum", *arguments)
+        code, reports[f"{brokers} brokers"] = run_program(
+            "tests/chaos/chaos.py", "--mode", "quorum", *arguments
+        )
         passed &= code == 0
     return passed, reports
 

@@ -83,7 +83,11 @@ LINK_PROBLEMS: Final = (
         "A link writes this topic with the records of another cluster, so the topic accepts no records and no change "
         "from clients.",
         "Send the request to the source of the link, or promote the mirror first.",
-        data_members=(TOPIC, LINK, DataMember("source", "id of the cluster from which the link copies the topic")),
+        data_members=(
+            TOPIC,
+            LINK,
+            DataMember("source", "id of the cluster from which the link copies the topic"),
+        ),
     ),
     ProblemDefinition(
         "topic_moved",

@@ -132,9 +132,7 @@ TOPIC_ROUTES: Final = (
         headers=(HeaderParameter("If-None-Match", "`ETag` of an earlier answer with the same parameters"),),
         answers=(
             _json(200, Page[TopicDescription], "one page of topics", ("ETag",)),
-            AnswerForm(
-                status=304, explanation="the page has not changed since the answer with this `ETag`"
-            ),
+            AnswerForm(status=304, explanation="the page has not changed since the answer with this `ETag`"),
         ),
         problems=("invalid_config",),
     ),

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.replication.divergence import EpochEnd, EpochStart, truncation_point
+
+_START: Final = Offset(0)
 
 
 class OnTruncation(StrEnum):
@@ -62,7 +64,7 @@ class MirrorLog:
     """Leader epoch of the partition record, in which this broker leads."""
     epochs: Sequence[EpochStart]
     """Leader epochs of the log with their start offsets."""
-    removed_to: Offset = Offset(0)
+    removed_to: Offset = _START
     """Offset below which the log may lack tombstones and markers."""
 
 
@@ -81,7 +83,7 @@ class Arrived:
     """Leader epoch of the last batch; None if there are no batches."""
     log_start: Offset
     """Offset below which the mirror deletes its records, from `followed_start`."""
-    removed_to: Offset = Offset(0)
+    removed_to: Offset = _START
     """Offset below which compaction at the source may have removed tombstones and markers."""
 
 

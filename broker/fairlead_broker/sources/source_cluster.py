@@ -105,7 +105,9 @@ class SourceCluster:
     async def _first_topics(self, seen: str | None) -> _Answer:
         headers = {"accept": JSON} if seen is None else {"accept": JSON, "if-none-match": seen}
         path = f"{TOPICS}?limit={PAGE_LIMIT}"
-        return await self._anywhere(lambda address, seconds: self._send(address, "GET", path, headers, b"", seconds))
+        return await self._anywhere(
+            lambda address, seconds: self._send(address, "GET", path, headers, b"", seconds)
+        )
 
     async def topic(self, name: str) -> TopicDescription:
         """Return a topic with its configuration. Raises like `_send`."""
@@ -144,7 +146,9 @@ class SourceCluster:
         """Fetch from a broker of the source; return one frame for each partition, or no frame. Raises like `_send`."""
         seconds = request.max_wait_ms / 1000 + ANSWER_MARGIN_SECONDS
         headers = {"content-type": JSON, "accept": FRAMES}
-        answer = await self._send(address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds)
+        answer = await self._send(
+            address, "POST", "/v1/fetch", headers, msgspec.json.encode(request), seconds
+        )
         try:
             return list(iterate_frames(answer.body)) if answer.body else []
         except ProblemError as problem:

@@ -32,9 +32,7 @@ async def cleaned(logs: list[PartitionLog], end: int) -> None:
 
 def tables(logs: list[PartitionLog]) -> list[dict[bytes | None, tuple[int, bytes | None]]]:
     """Return offset and value of the newest record of each key in each log."""
-    return [
-        {key: (each.offset, each.value) for key, each in newest(committed(log)).items()} for log in logs
-    ]
+    return [{key: (each.offset, each.value) for key, each in newest(committed(log)).items()} for log in logs]
 
 
 async def test_tables_are_equal_in_both_clusters_and_continue_after_a_hand_over(

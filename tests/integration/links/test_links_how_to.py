@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,14 @@ def commands(section: str) -> list[str]:
 
 
 @pytest.fixture
-async def east(source: Cluster) -> AsyncIterator[Cluster]:
-    """Yield the source with two topics and three records each."""
+async def east(source: Cluster) -> Cluster:
+    """Return the source with two topics and three records each."""
     for name in ("orders-eu", "orders-us"):
         topic_id = await source.topic(name, replication_factor=1)
         topic = await source.led(name, topic_id)
         for number in range(3):
             await topic.produce(b"%d" % number)
-    yield source
+    return source
 
 
 def shells(path: Path, east: Cluster, west: Cluster) -> tuple[PageShell, PageShell]:
@@ -87,7 +86,7 @@ async def test_a_whole_cluster_moves(east: Cluster, target: Cluster, tmp_path: P
 async def test_a_disaster_is_drilled_in_both_directions(
     east: Cluster, target: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mirrors are promoted without their source; the old source follows, keeps its tail in a file, and writes again."""
+    """Mirrors are promoted without their source; the old source follows, keeps its tail in a file, and writes again."""
     monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
     _, shell = shells(tmp_path, east, target)
     create, _ = commands("Create a link")

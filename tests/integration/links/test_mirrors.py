@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from broker_kit import Calls
 from cluster_kit import Cluster, content
@@ -12,6 +12,9 @@ from fairlead_api.batch.columns import record_batch
 from fairlead_broker.controlling.linking import link_keeper
 from link_kit import handed_over, link, mirrored, promoted, topic_of, until, url
 from refusals import refuses
+
+if TYPE_CHECKING:
+    import pytest
 
 
 async def test_a_mirror_has_the_bytes_of_its_source_and_accepts_records_once_promoted(
@@ -79,7 +82,7 @@ async def test_a_source_without_changes_is_not_read_again(
 
 
 async def test_refused_records_name_the_link_or_the_other_cluster(source: Cluster, target: Cluster) -> None:
-    """A mirror names its link and its source, and a source that was handed over names the brokers of the other cluster."""
+    """A mirror names its link and its source, and a source that was handed over names the other cluster's brokers."""
     batch = encode(record_batch([b"1"], default_timestamp_us=1)).to_bytes()
     await source.led("flights", await source.topic("flights", replication_factor=1))
     await link(source, target)

@@ -1,10 +1,9 @@
-"""A source that accepts connections and does not answer delays only its own link, and not the failovers of this link."""
+"""A source that accepts connections and does not answer delays neither other links nor failovers of its own link."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import pytest
 
 from cluster_kit import Cluster
 from fairlead import Admin
@@ -14,6 +13,9 @@ from fairlead_broker.sources import source_cluster
 from link_kit import link, mirrored, promoted, topic_of, until, url
 from refusals import refuses
 from tcp_relay import tcp_relay
+
+if TYPE_CHECKING:
+    import pytest
 
 NEVER_SECONDS = 3600.0
 
@@ -63,7 +65,11 @@ async def test_a_call_leaves_a_silent_broker_for_another_broker_of_the_source(
     topic_id = await source.topic("flights", replication_factor=1)
     monkeypatch.setattr(source_cluster, "OTHER_SECONDS", 0.2)
     monkeypatch.setattr(promotions, "FAILOVER_SECONDS", NEVER_SECONDS)
-    async with tcp_relay(_port(source)) as first, tcp_relay(_port(source)) as second, Admin(url(target)) as admin:
+    async with (
+        tcp_relay(_port(source)) as first,
+        tcp_relay(_port(source)) as second,
+        Admin(url(target)) as admin,
+    ):
         both = LinkSource(bootstrap=[first.url, second.url])
         request = CreateLinkRequest(name="east", source=both, topics=NamePatterns(include=["flights"]))
         await admin.create_link(request)

@@ -35,10 +35,10 @@ from checkout import ROOT
 from fairlead.blocking import Admin, Consumer
 from fairlead.errors import TopicNotFoundError
 from fairlead_spark.pipelines.kafka_cluster import CONNECTOR
+from figures import keep_figures
 from page_kit import blocks
 from quick_java import LIGHT_VARIABLES
 from spark_session import QUICK_WORKERS
-from figures import keep_figures
 from waiting import pause_blocking
 
 PAGE = (ROOT / "docs/how-to/kafka-move.md").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 
 Every broker runs the keeper; only the broker that holds the term does the work. Two tasks work on each link: one lists
 the topics of the source, and the other advances promotions. A source that does not answer therefore delays neither
-other links nor a failover of its own link. The facts that the keeper learns about the sources are state of this process,
-and are shown by calls about links.
+other links nor a failover of its own link. The facts that the keeper learns about the sources are state of this
+process, and are shown by calls about links.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ class LinkKeeper:
                         self._watch_links(tasks)
                         if self._term() is not None:
                             await self._release_acls()
-                        self._report({link: self._reported(link, each.view) for link, each in self._watches.items()})
+                        self._report(
+                            {link: self._reported(link, each.view) for link, each in self._watches.items()}
+                        )
                         await _happened(self._wake, TICK_SECONDS)
                 finally:
                     self._watches.clear()
@@ -239,7 +241,9 @@ class LinkKeeper:
                 except CoordinationError as error:
                     failure = error
                 view = watch.view
-                view.promotion_problem = None if failure is None else _noted(link, failure, view.promotion_problem)
+                view.promotion_problem = (
+                    None if failure is None else _noted(link, failure, view.promotion_problem)
+                )
             await _happened(watch.promote, PROMOTION_SECONDS if waits else TICK_SECONDS)
 
     async def _release_acls(self) -> None:
@@ -285,7 +289,10 @@ class LinkKeeper:
     async def _survey(self, link: str, record: LinkRecord, view: LinkView) -> None:
         source = await self._sources.checked(link, record)
         seen = view.seen
-        is_same = seen is not None and (seen.record, seen.revision) == (record, self._metadata.metadata_revision)
+        is_same = seen is not None and (seen.record, seen.revision) == (
+            record,
+            self._metadata.metadata_revision,
+        )
         found = await source.topics(seen.tag if seen is not None and is_same else None)
         if found is None:
             return

@@ -56,8 +56,8 @@ class GroupCopies:
         self._count = count
         self._log = log
         self.committing = asyncio.Lock()
-        """Lock that is held while copied offsets are committed, and by a promotion while it begins: the offsets that
-        were read before must not replace those that consumers of the promoted topic commit.
+        """Lock that is held while copied offsets are committed, and by a promotion while it begins. Offsets that were
+        read before the promotion must not replace offsets that consumers commit after it.
         """
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Lock of each link: offsets are committed in the order in which they were read."""

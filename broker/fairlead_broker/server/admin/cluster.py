@@ -6,7 +6,6 @@ Callers: ``application`` for the routes named in ``endpoints``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import (
