@@ -279,8 +279,8 @@ def broker_kills(share: float) -> Outcome:
 def quorum_chaos(share: float) -> Outcome:
     """Kill, pause, stop and cut off brokers and etcd under load for ten minutes, on three brokers, then on five.
 
-    The topics have write quorums. Producers are idempotent in the first half of each run, and send every request once in
-    the second half.
+    The topics have write quorums. Producers are idempotent in the first half of each run, and send every request once
+    in the second half.
     """
     passed, reports = True, {}
     for brokers in (3, 5):

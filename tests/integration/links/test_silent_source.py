@@ -9,6 +9,7 @@ from cluster_kit import Cluster
 from fairlead import Admin
 from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
 from fairlead_broker.controlling.linking import promotions
+from fairlead_broker.runtime.linking import link_fetcher
 from fairlead_broker.sources import source_cluster
 from link_kit import link, mirrored, promoted, topic_of, until, url
 from refusals import refuses
@@ -28,7 +29,7 @@ async def test_a_silent_source_delays_neither_other_links_nor_failovers(
         await source.topic(name, replication_factor=1) for name in ("boats", "flights", "trains")
     ]
     monkeypatch.setattr(source_cluster, "CALL_SECONDS_MAX", NEVER_SECONDS)
-    monkeypatch.setattr(promotions, "HAND_OVER_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(promotions, "HAND_OVER_SECONDS_MAX", 3.0)
     monkeypatch.setattr(promotions, "FAILOVER_SECONDS", 0.5)
     async with tcp_relay(_port(source)) as relay, Admin(url(target)) as admin:
         await link(source, target, "east", "flights")
@@ -56,6 +57,27 @@ async def test_a_silent_source_delays_neither_other_links_nor_failovers(
     assert last.base_offset == 0
     with refuses("topic_moved"):
         await (await source.led("boats", boats)).produce(b"late")
+
+
+async def test_records_are_copied_while_the_bootstrap_address_is_silent(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leaders that the link knows are fetched from, while a call for the source's metadata waits for an answer."""
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    monkeypatch.setattr(source_cluster, "CALL_SECONDS_MAX", NEVER_SECONDS)
+    monkeypatch.setattr(link_fetcher, "METADATA_SECONDS", 0.05)
+    async with tcp_relay(_port(source)) as relay, Admin(url(target)) as admin:
+        request = CreateLinkRequest(
+            name="east", source=LinkSource(bootstrap=[relay.url]), topics=NamePatterns(include=["flights"])
+        )
+        await admin.create_link(request)
+        await flights.produce(b"before")
+        await mirrored(target, topic_id, 1)
+        relay.hold_all()
+        await relay.held.wait()
+        await flights.produce(b"after")
+        await mirrored(target, topic_id, 2)
 
 
 async def test_a_call_leaves_a_silent_broker_for_another_broker_of_the_source(

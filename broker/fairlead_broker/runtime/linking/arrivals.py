@@ -1,14 +1,20 @@
-"""Checks of batches from a source; until a batch is checked, it must be treated as hostile (rule L12)."""
+"""Checks of what arrives from a source; until a batch is checked, it must be treated as hostile (rule L12)."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final, cast
 
 from fairlead_api.batch.header import check_checksums, iterate_headers
 from fairlead_api.batch.validation import check_readable, read_body, validate_columns
 from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_api.problems import ProblemError
-from fairlead_broker.links.copying import Arrived
+from fairlead_broker.links.copying import Arrived, Expired, Gone, SourceAnswer, Truncated
+from fairlead_broker.replication.divergence import EpochEnd, EpochStart
+
+GONE_CODES: Final = frozenset({"topic_not_found", "topic_recreated", "partition_not_found"})
+"""Codes of refusals by a source that no longer has the topic or the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +50,28 @@ def check_batches(data: memoryview, decompressed_bytes_max: int) -> CheckedBatch
             first_offset = Offset(header.base_offset)
         count, last_epoch = count + 1, LeaderEpoch(header.leader_epoch)
     return CheckedBatches(data, count, first_offset, last_epoch)
+
+
+def answer_in(problem: ProblemError) -> SourceAnswer | None:
+    """Return what a refusal says about the source's log; None if the refusal says nothing about the log."""
+    with suppress(KeyError, TypeError, ValueError):
+        if problem.code == "log_truncated":
+            return Truncated(
+                EpochEnd(
+                    LeaderEpoch(int(cast("int", problem.data["epoch"]))),
+                    Offset(int(cast("int", problem.data["end_offset"]))),
+                )
+            )
+        if problem.code == "offset_expired":
+            return Expired(Offset(int(cast("int", problem.data["log_start_offset"]))), _deleted_in(problem))
+    return Gone() if problem.code in GONE_CODES else None
+
+
+def _deleted_in(problem: ProblemError) -> EpochStart | None:
+    """Return the leader epoch of the last record that the source has deleted; None if the source does not name it."""
+    with suppress(KeyError, TypeError, ValueError):
+        return EpochStart(
+            LeaderEpoch(int(cast("int", problem.data["deleted_epoch"]))),
+            Offset(int(cast("int", problem.data["deleted_epoch_start"]))),
+        )
+    return None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, assert_never, cast
 
@@ -27,9 +26,7 @@ from fairlead_broker.links.copying import (
     Append,
     Arrived,
     Cut,
-    Expired,
     FaultReason,
-    Gone,
     LogStart,
     MirrorLog,
     NoteRemoved,
@@ -37,7 +34,6 @@ from fairlead_broker.links.copying import (
     OnTruncation,
     RaiseEpoch,
     Skip,
-    SourceAnswer,
     Stop,
     Truncated,
     followed_start,
@@ -45,13 +41,12 @@ from fairlead_broker.links.copying import (
 )
 from fairlead_broker.log import BadCopy, LogError
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
-from fairlead_broker.replication.divergence import EpochEnd, EpochStart
 from fairlead_broker.runtime.engine.containment import contained
 from fairlead_broker.runtime.engine.disk_pool import DiskPool
 from fairlead_broker.runtime.hosting.replicas import Replicas
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.leading.mirror_copies import MirrorCopies
-from fairlead_broker.runtime.linking.arrivals import CheckedBatches, check_batches
+from fairlead_broker.runtime.linking.arrivals import CheckedBatches, answer_in, check_batches
 from fairlead_broker.runtime.linking.link_rates import LinkRates
 from fairlead_broker.runtime.linking.mirror_records import COPIES, MirrorRecords
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
@@ -71,7 +66,6 @@ METADATA_SECONDS: Final = 10.0
 """Maximum age of the source's metadata, which name the leaders."""
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 10.0
-_GONE_CODES: Final = frozenset({"topic_not_found", "topic_recreated", "partition_not_found"})
 
 
 class _FrameMeta(msgspec.Struct):
@@ -128,6 +122,13 @@ class LinkFetcher:
         self._log = parts.log.bind(link=name)
         self._leaders: dict[TopicIdPartition, str] = {}
         self._known_at = float("-inf")
+        self._is_known = False
+        """Whether the leaders of the source are known, even if they may have changed."""
+        self._stale: set[str] = set()
+        """Addresses of brokers that failed or no longer lead all their partitions. They are not polled until a call for
+        the metadata has ended.
+        """
+        self._learning: asyncio.Task[None] | None = None
         self._polls: dict[str, asyncio.Task[None]] = {}
         """Running poll of each leader of the source, by address."""
         self._in_flight: set[TopicIdPartition] = set()
@@ -142,20 +143,47 @@ class LinkFetcher:
                     return
                 try:
                     source = self._parts.sources.of(self._name, link.source)
-                    await self._learn_leaders(source, link)
-                except _EXPECTED as error:
+                except SourceUnreachable as error:
                     await self._back_off("", mirrors, error)
-                else:
-                    self._failures.pop("", None)
+                    continue
+                self._start_learning(source, link, mirrors)
+                if self._is_known:
                     self._start_polls(source, link, mirrors)
-                    await asyncio.wait(self._polls.values(), return_when=asyncio.FIRST_COMPLETED)
-                    self._end_polls()
+                await asyncio.wait(self._tasks(), return_when=asyncio.FIRST_COMPLETED)
+                self._end_polls()
         finally:
             # This task owns the polls; all polls have ended when the task ends.
-            for poll in self._polls.values():
-                poll.cancel()
-            if self._polls:
-                await asyncio.wait(self._polls.values())
+            tasks = self._tasks()
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                await asyncio.wait(tasks)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        learning = [] if self._learning is None else [self._learning]
+        return [*learning, *self._polls.values()]
+
+    def _start_learning(
+        self, source: SourceCluster, link: LinkRecord, mirrors: Sequence[LeaderReplica]
+    ) -> None:
+        """Learn the leaders of the source beside the polls, which a silent broker must not stop."""
+        is_due = self._parts.clock.monotonic() - self._known_at >= METADATA_SECONDS
+        if self._learning is None and is_due:
+            learning = self._learn(source, link, mirrors)
+            name = f"{self._name}: metadata"
+            self._learning = asyncio.get_running_loop().create_task(learning, name=name)
+
+    async def _learn(self, source: SourceCluster, link: LinkRecord, mirrors: Sequence[LeaderReplica]) -> None:
+        """Learn the leaders of the source; wait after a failure."""
+        try:
+            await self._learn_leaders(source, link)
+            self._failures.pop("", None)
+        except _EXPECTED as error:
+            if isinstance(error, ProblemError) and error.code == "link_source_changed":
+                self._is_known = False  # The other cluster has none of the mirrored topics.
+            await self._back_off("", () if self._is_known else mirrors, error)
+        finally:
+            self._stale.clear()
 
     def _start_polls(self, source: SourceCluster, link: LinkRecord, mirrors: Sequence[LeaderReplica]) -> None:
         """Start a poll of each leader of the source that has no running poll."""
@@ -163,7 +191,8 @@ class LinkFetcher:
         for mirror in mirrors:
             # The broker at the first address forwards a fetch for a partition whose leader is not known.
             address = self._leaders.get(mirror.key, link.source.bootstrap[0])
-            if mirror.key not in self._in_flight and address not in self._polls:
+            is_polled = address in self._polls or address in self._stale
+            if mirror.key not in self._in_flight and not is_polled:
                 by_leader[address].append(mirror)
         for address, each in by_leader.items():
             self._in_flight.update(mirror.key for mirror in each)
@@ -173,6 +202,9 @@ class LinkFetcher:
             )
 
     def _end_polls(self) -> None:
+        if self._learning is not None and self._learning.done():
+            learning, self._learning = self._learning, None
+            learning.result()
         for address, poll in list(self._polls.items()):
             if poll.done():
                 del self._polls[address]
@@ -187,6 +219,7 @@ class LinkFetcher:
             if failure is None:
                 self._failures.pop(address, None)
             else:
+                self._stale.add(address)
                 await self._back_off(address, mirrors, failure)
         finally:
             self._in_flight.difference_update(mirror.key for mirror in mirrors)
@@ -201,6 +234,7 @@ class LinkFetcher:
                 try:
                     if await fetching:
                         self._known_at = float("-inf")
+                        self._stale.add(address)
                 except _EXPECTED as error:
                     return error
         except LogError as error:
@@ -220,9 +254,8 @@ class LinkFetcher:
         await asyncio.sleep(seconds)  # noqa: TID251 - no event announces that the source answers again
 
     async def _learn_leaders(self, source: SourceCluster, link: LinkRecord) -> None:
-        now = self._parts.clock.monotonic()
-        if now - self._known_at < METADATA_SECONDS:
-            return
+        # The metadata are as old as the call: a poll may learn during the call that a leader has changed.
+        self._known_at = self._parts.clock.monotonic()
         metadata = await source.metadata()
         check_source(self._name, link.source, metadata.cluster_id)
         addresses = {each.id: each.address for each in metadata.brokers if each.address}
@@ -232,7 +265,7 @@ class LinkFetcher:
             for each in topic.partitions
             if each.leader in addresses
         }
-        self._known_at = now
+        self._is_known = True
 
     async def _fetch(
         self, source: SourceCluster, link: LinkRecord, address: str, mirrors: Sequence[LeaderReplica]
@@ -289,7 +322,7 @@ class LinkFetcher:
         batches: CheckedBatches | None = None
         if meta.problem is not None:
             problem = ProblemError.from_document(cast("Mapping[str, JSON]", meta.problem))
-            answer = _answer_in(problem)
+            answer = answer_in(problem)
             if answer is None:
                 mirror.copying.problem = f"{problem.code}: {problem.detail}"
                 return True
@@ -443,28 +476,3 @@ def _request(mirrors: Sequence[LeaderReplica], bytes_max: int) -> FetchRequest:
 def _behind(mirror: LeaderReplica) -> int:
     known = mirror.copying.source_high_watermark
     return 0 if known is None else max(0, known - mirror.log_end_offset)
-
-
-def _answer_in(problem: ProblemError) -> SourceAnswer | None:
-    """Return what a refusal says about the source's log; None if the refusal says nothing about the log."""
-    with suppress(KeyError, TypeError, ValueError):
-        if problem.code == "log_truncated":
-            return Truncated(
-                EpochEnd(
-                    LeaderEpoch(int(cast("int", problem.data["epoch"]))),
-                    Offset(int(cast("int", problem.data["end_offset"]))),
-                )
-            )
-        if problem.code == "offset_expired":
-            return Expired(Offset(int(cast("int", problem.data["log_start_offset"]))), _deleted_in(problem))
-    return Gone() if problem.code in _GONE_CODES else None
-
-
-def _deleted_in(problem: ProblemError) -> EpochStart | None:
-    """Return the leader epoch of the last record that the source has deleted; None if the source does not name it."""
-    with suppress(KeyError, TypeError, ValueError):
-        return EpochStart(
-            LeaderEpoch(int(cast("int", problem.data["deleted_epoch"]))),
-            Offset(int(cast("int", problem.data["deleted_epoch_start"]))),
-        )
-    return None
