@@ -311,7 +311,17 @@ def hand_overs(share: float) -> Outcome:
 
 def link_worlds(share: float) -> Outcome:
     """Run 10,000 simulated worlds of a topic in two clusters, and find each dropped rule within as many new worlds."""
-    code, report = run_program("tests/simulation/link_worlds.py", "--worlds", str(_count(10_000, share)))
+    return _worlds("links", share)
+
+
+def quorum_worlds(share: float) -> Outcome:
+    """Run 10,000 simulated worlds of write quorums, and find each dropped rule within as many new worlds."""
+    return _worlds("quorums", share)
+
+
+def _worlds(suite: str, share: float) -> Outcome:
+    arguments = ("--suite", suite, "--worlds", str(_count(10_000, share)))
+    code, report = run_program("tests/simulation/proved_worlds.py", *arguments)
     return code == 0, report
 
 
@@ -463,6 +473,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "pods": pods,
     "quorum-chaos": quorum_chaos,
     "quorum-model": quorum_model,
+    "quorum-worlds": quorum_worlds,
     "recipes": recipes,
     "scenarios": scenarios,
     "searches": searches,

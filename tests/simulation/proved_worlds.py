@@ -1,7 +1,7 @@
-"""Runs worlds of a topic in two clusters, and searches new worlds for each dropped rule of links.
+"""Runs simulated worlds of one kind, and searches new worlds for each dropped rule.
 
-`python link_worlds.py --worlds 10000` prints a JSON report. The program exits with 1 if a world violates an invariant,
-or if a dropped rule violates no invariant within the same number of worlds.
+`python proved_worlds.py --suite links --worlds 10000` prints a JSON report. The program exits with 1 if a world
+violates an invariant, or if a dropped rule violates no invariant within the same number of worlds.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ sys.path.extend(
     )
 )
 
-from simulator.search import LINKS, first_found
+from simulator.search import SUITES, first_found
 
 WORLDS_A_RUN: Final = 500
 DROPPED_FROM: Final = 100_000
 """First seed of the search for dropped rules, outside the worlds that run with all rules."""
 
 
-def run_worlds(first: int, most: int) -> tuple[Counter[str], list[str]]:
+def run_worlds(first: int, suite: str, most: int) -> tuple[Counter[str], list[str]]:
     """Run worlds with all rules; return what happened in them, and the violations."""
     counts, broken = Counter[str](), []
     for seed in range(first, min(first + WORLDS_A_RUN, most)):
-        verdict = LINKS.run(seed)
+        verdict = SUITES[suite].run(seed)
         counts.update(verdict.counts)
         if verdict.violation is not None:
             broken.append(f"{seed}: {verdict.violation!r}")
     return counts, broken
 
 
-def drop(name: str, most: int) -> dict[str, Any] | None:
+def drop(name: str, suite: str, most: int) -> dict[str, Any] | None:
     """Return the violation that shows that a rule is dropped, and its seed; None if no world shows it."""
-    found = first_found(LINKS, LINKS.by_name[name], DROPPED_FROM, most)
+    found = first_found(SUITES[suite], SUITES[suite].by_name[name], DROPPED_FROM, most)
     return found and {"seed": found.seed, "violation": type(found.violation).__name__}
 
 
@@ -57,14 +57,18 @@ def main(arguments: list[str]) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--worlds", type=int, default=10_000)
-    most: int = parser.parse_args(arguments).worlds
-    names = list(LINKS.by_name)
+    parser.add_argument("--suite", choices=sorted(SUITES), default="links")
+    chosen = parser.parse_args(arguments)
+    most: int = chosen.worlds
+    run = partial(run_worlds, suite=chosen.suite, most=most)
+    find = partial(drop, suite=chosen.suite, most=most)
+    names = list(SUITES[chosen.suite].by_name)
     counts, broken = Counter[str](), []
     with ProcessPoolExecutor() as pool:
-        for found, violations in pool.map(partial(run_worlds, most=most), range(0, most, WORLDS_A_RUN)):
+        for found, violations in pool.map(run, range(0, most, WORLDS_A_RUN)):
             counts.update(found)
             broken += violations
-        dropped = dict(zip(names, pool.map(partial(drop, most=most), names), strict=True))
+        dropped = dict(zip(names, pool.map(find, names), strict=True))
     report = {
         "worlds": most,
         "events": dict(sorted(counts.items())),
