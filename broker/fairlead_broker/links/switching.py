@@ -2,7 +2,7 @@
 
 The controller of the mirror's cluster runs the steps. Only the state in the topic record of the mirror and
 `handed_over` in the topic record of the source are stored; after a crash, everything else is learned again with the
-same result, because the ends of a source that was handed over do not move (rule L18).
+same result, because no record moves the ends of a source that was handed over (rule L18).
 
     mirroring ──▶ handing over ──▶ promoting ──▶ writable
                        └──▶ mirroring (taken back)
@@ -95,6 +95,18 @@ def next_switch_step(state: MirrorState, known: Known) -> SwitchStep | None:
             return SwitchStep.BEGIN_ERAS if known.partitions_without_era else SwitchStep.FINISH
         case _:
             assert_never(state)
+
+
+def is_beyond(known: Known) -> bool:
+    """Return whether the mirror has more than the source told, so that the source must be asked again.
+
+    A source that refuses records still changes its leaders, and the leader of a partition with a write quorum begins
+    its epoch with a batch, which moves the end.
+    """
+    return any(
+        (own := known.mirror_ends.get(partition)) is not None and own.end_offset > end.end_offset
+        for partition, end in (known.source_ends or {}).items()
+    )
 
 
 def _is_reached(known: Known, partition: PartitionIndex, end: CopiedTo) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex
-from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, next_switch_step
+from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, is_beyond, next_switch_step
 from fairlead_broker.registry.records import MirrorState
 
 FIRST = PartitionIndex(0)
@@ -37,3 +37,14 @@ def test_each_state_and_what_is_known_have_one_step(
 ) -> None:
     """A mirror is promoted when it has the last record of a source that refuses records, or when a failover is due."""
     assert next_switch_step(state, known) is step
+
+
+def test_a_mirror_beyond_the_ends_asks_the_source_again() -> None:
+    """The end of a source with a write quorum moves when its leader changes, so a mirror may have more than was told."""
+    beyond = {FIRST: CopiedTo(Offset(10), LeaderEpoch(4))}
+
+    assert next_switch_step(MirrorState.HANDING_OVER, Known(END, beyond)) is SwitchStep.WAIT
+    assert is_beyond(Known(END, beyond))
+    assert not is_beyond(Known(END, END))
+    assert not is_beyond(Known(END))
+    assert not is_beyond(Known())

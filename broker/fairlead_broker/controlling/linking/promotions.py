@@ -25,7 +25,7 @@ from fairlead_broker.controlling.topic_completion import HeldTerm, required_term
 from fairlead_broker.coordination.mirror import Mirror
 from fairlead_broker.coordination.protocol import Coordination
 from fairlead_broker.links.eras import first_of_next_era
-from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, next_switch_step
+from fairlead_broker.links.switching import CopiedTo, Known, SwitchStep, is_beyond, next_switch_step
 from fairlead_broker.registry.keys import PartitionKey
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import Era, MirrorOf, MirrorState, TopicRecord, encode
@@ -113,6 +113,8 @@ class Promotions:
                     self.learned.pop(name, None)
                     return False
                 case SwitchStep.WAIT:
+                    if is_beyond(known):
+                        learned.source_ends = None
                     return True
                 case SwitchStep.HAND_OVER:
                     seconds = HAND_OVER_SECONDS_MAX if left is None else left
