@@ -78,6 +78,26 @@ def test_deleting_a_topic_asks(fairlead: CommandLine, shell_environment: dict[st
     fairlead("topic", "describe", "precious", code=3)
 
 
+def test_an_unclean_election_shows_the_logs_and_asks(
+    fairlead: CommandLine, shell_environment: dict[str, str]
+) -> None:
+    """The end of each replica's log is shown first; without a confirmation, no leader is elected, with exit code 1."""
+    fairlead("topic", "create", "risky")
+    fairlead("produce", "risky", typed=b"1\n2\n3\n")
+    command = ("partition", "elect", "risky", "0", "--kind", "unclean")
+
+    codes = []
+    for answer in ("n", "y"):
+        with terminal_window(shell_environment, *command) as window:
+            window.read_until("LOG END")
+            window.read_until("3")
+            window.read_until("[y/N]")
+            window.press(f"{answer}\n")
+            codes.append(window.exit_code())
+
+    assert codes == [1, 0]
+
+
 def test_typed_lines_are_sent_one_by_one_until_ctrl_d(
     fairlead: CommandLine, shell_environment: dict[str, str]
 ) -> None:

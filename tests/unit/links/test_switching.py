@@ -40,7 +40,7 @@ def test_each_state_and_what_is_known_have_one_step(
 
 
 def test_a_mirror_beyond_the_ends_asks_the_source_again() -> None:
-    """The end of a source with a write quorum moves when its leader changes, so a mirror may have more than was told."""
+    """The end of a source with a write quorum moves when its leader changes, so a mirror may pass it."""
     beyond = {FIRST: CopiedTo(Offset(10), LeaderEpoch(4))}
 
     assert next_switch_step(MirrorState.HANDING_OVER, Known(END, beyond)) is SwitchStep.WAIT

@@ -11,7 +11,7 @@ import typer
 from fairlead import Admin, TopicPartition
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat, TopicName
 from fairlead.cli.printing import ids_of, print_document, print_done, print_pairs, print_rows
-from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, run
+from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, fail_usage, is_terminal, run
 from fairlead_api.bodies.cleaning import PartitionCleaning, ReplicaCleaning
 from fairlead_api.bodies.metadata import PartitionDescription
 from fairlead_api.bodies.operations import (
@@ -20,6 +20,7 @@ from fairlead_api.bodies.operations import (
     ReassignmentDescription,
     ReplicaDigest,
     ReplicaProgress,
+    ReplicaSize,
 )
 from fairlead_api.bodies.producers import PartitionProducer
 from fairlead_api.bodies.transactions import PartitionTransactions
@@ -126,19 +127,42 @@ def elect(
         Kind,
         typer.Option("--kind", help="The preferred leader, or an unclean election, which may lose records."),
     ] = Kind.PREFERRED,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before records may be lost.")] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Elect a leader of a partition now.
 
+    On a terminal, an unclean election shows how far the log of each replica reaches, and asks unless --yes is given.
+
     Example: fairlead partition elect orders 0 --kind preferred
     """
+    if kind is Kind.UNCLEAN and not yes and is_terminal():
+        _confirm_unclean(name, number, bootstrap)
 
     async def work() -> PartitionState:
         async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
             return await admin.elect(name, number, kind.value)
 
     _show(run(work()), output)
+
+
+def _confirm_unclean(name: str, number: int, bootstrap: str) -> None:
+    """Show the logs that remain for an unclean election, and ask; end the command if the answer is no."""
+
+    async def work() -> list[ReplicaSize]:
+        async with Admin(bootstrap, retry_timeout=RETRY_TIMEOUT) as admin:
+            [sizes] = await admin.replica_sizes(name)
+        return next((each.replicas for each in sizes.partitions if each.partition == number), [])
+
+    typer.echo("BROKER  LOG END", err=True)
+    for each in run(work()):
+        end = "no answer" if each.log_end_offset is None else each.log_end_offset
+        typer.echo(f"{each.broker:<6}  {end}", err=True)
+    question = "Records that only the missing replicas have are lost. Elect the replica with the longest log?"
+    if not typer.confirm(question, err=True):
+        typer.echo("no leader elected", err=True)
+        raise typer.Exit(1)
 
 
 @app.command("accept-damage")
