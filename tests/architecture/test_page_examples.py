@@ -14,6 +14,7 @@ GENERATED: Final = ("changes", "decisions", "proof")
 _CLI, _CLIENT = "tests/integration/cli", "tests/integration/client"
 _CONTROL_PLANE = "tests/kubernetes/charts/test_docs_kubernetes.py"
 RUN_BY: Final[dict[tuple[str, str], str]] = {
+    ("explanation/quorum.md", "console"): f"{_CLI}/test_cluster.py",
     ("how-to/clusters.md", "console"): f"{_CLI}/test_clusters_how_to.py",
     ("how-to/containers.md", "yaml"): "tests/kubernetes/charts/test_containers_page.py",
     ("how-to/delivery-guarantees.md", "python"): "tests/recipes/recipe_page.py",
@@ -63,7 +64,6 @@ RUN_BY: Final[dict[tuple[str, str], str]] = {
 
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("benchmarks.md", "console"): "measures for minutes to hours",
-    ("explanation/quorum.md", "console"): "tests/integration/cluster/test_quorum.py creates the same topic",
     ("explanation/simulation.md", "console"): "searches for minutes; tests run the same program briefly",
     (
         "how-to/compaction.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 import subprocess
 import time
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from checkout import ROOT
 from cluster_kit import Cluster
 from command_line_kit import CommandLine
+from page_kit import blocks
 from waiting import COMMAND_SECONDS, pause_blocking
 
 pytestmark = pytest.mark.slow
@@ -237,6 +240,20 @@ def test_the_preferred_leader_is_elected(cluster: CommandLine, topic: str) -> No
     unneeded = rows(cluster, "partition", "elect", topic, "0", "--kind", "unclean")
     assert unneeded["leader_epoch"] == again["leader_epoch"]
     cluster("partition", "elect", topic, "0", "--kind", "wishful", code=2)
+
+
+def test_the_commands_of_the_page_about_write_quorums(cluster: CommandLine) -> None:
+    """A topic with a write quorum is created, its quorum becomes larger, and each replica is shown as a voter."""
+    page = (ROOT / "docs/explanation/quorum.md").read_text(encoding="utf-8")
+    [commands] = blocks(page, "console")
+    printed = [cluster(*shlex.split(line)[1:]) for line in commands.text.splitlines()]
+    shown = until(
+        lambda: rows(cluster, "partition", "voters", "payments", "0"), lambda found: found["write"] == 3
+    )
+    cluster("topic", "delete", "payments", "--yes")
+
+    assert "write quorum" in printed[-1]
+    assert len(shown["voters"]) == len(shown["standings"]) == 3
 
 
 def test_one_broker_at_a_time_may_be_restarted(cluster: CommandLine, topic: str) -> None:
