@@ -1,5 +1,8 @@
 """Mutates record batches and checks the leader's validation: each mutant is valid or refused with a problem.
 
+With `--copied`, the mutants are stamped like batches in the answer of a link's source, and the checks of a mirror's
+leader are run instead.
+
 `python batch_mutations.py --mutants 20000 --seed 1` prints a JSON report and exits with 1 when a mutant was neither
 refused nor valid. Most mutants have recomputed lengths and checksums, so that they pass those checks. With
 `--without-validation`, Arrow's full validation is skipped, to prove that the run notices the invalid batches. Without
@@ -27,12 +30,14 @@ from fairlead_api.batch.header import (
     RECORD_HEADERS_MAX,
     RECORDS_MAX,
     Codec,
+    check_sizes,
     checksum,
     make_stamp,
     read_header,
 )
 from fairlead_api.batch.validation import ValidationLimits, validate_produced
 from fairlead_api.problems import ProblemError
+from fairlead_broker.runtime.linking.arrivals import check_batches
 
 NOW_US = 1_700_000_000_000_000
 LIMITS = ValidationLimits(
@@ -263,14 +268,25 @@ def _without_offset(record: Record) -> tuple[object, ...]:
     return record.timestamp_us, record.key, record.value, tuple(record.headers)
 
 
-def run(mutants: int, seed: int) -> dict[str, object]:
+def validate_copied(mutant: bytes) -> None:
+    """Check a mutant as the leader of a mirror checks the batches of its source."""
+    data = memoryview(mutant)
+    check_sizes(data, LIMITS.batch_bytes_max)
+    stored = make_stamp(read_header(data), 1000, 1, NOW_US) + mutant[36:]
+    check_batches(memoryview(stored), LIMITS.decompressed_bytes_max)
+
+
+def run(mutants: int, seed: int, *, copied: bool = False) -> dict[str, object]:
     """Judge `mutants` mutants; report the counts of outcomes and the first violated guarantee."""
     mutations, refused, sealed_count, broken = Mutations(seed), Counter[str](), 0, None
     for number in range(mutants):
         mutant, sealed = mutations.next()
         sealed_count += sealed
         try:
-            validate_produced(memoryview(mutant), LIMITS, NOW_US)
+            if copied:
+                validate_copied(mutant)
+            else:
+                validate_produced(memoryview(mutant), LIMITS, NOW_US)
             refused["accepted"] += 1
             check_promise(mutant)
         except ProblemError as problem:
@@ -299,10 +315,11 @@ def main() -> int:
     parser.add_argument("--mutants", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--without-validation", action="store_true")
+    parser.add_argument("--copied", action="store_true", help="as the batches of a link's source")
     arguments = parser.parse_args()
     if arguments.without_validation:
         batch_validation.validate_columns = batches.validate_columns = lambda columns: None
-    report = run(arguments.mutants, arguments.seed)
+    report = run(arguments.mutants, arguments.seed, copied=arguments.copied)
     sys.stdout.write(json.dumps(report, indent=1) + "\n")
     return 1 if report["broken"] else 0
 

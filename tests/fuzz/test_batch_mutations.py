@@ -62,6 +62,17 @@ def test_every_mutant_is_refused_by_a_problem_or_sound(
     assert min(report["refused"][f"number of {what}"] for what in ("records", "headers")) > 0
 
 
+def test_every_mutant_of_a_source_is_refused_by_a_problem_or_sound() -> None:
+    """A mutated batch in the answer of a link's source is refused with a problem, or every reader can decode it."""
+    finished = mutate("--seed", "2", "--copied")
+    assert finished.returncode in (0, 1), f"the interpreter died of hostile bytes: {finished.stderr[-2000:]}"
+    found = json.loads(finished.stdout)
+
+    assert found["broken"] is None
+    assert found["mutants"] == MUTANTS
+    assert found["refused"]["accepted"] > 0
+
+
 @pytest.mark.slow
 def test_the_mutants_get_past_the_checksum(report: dict[str, Any]) -> None:
     """Mutated batches have a valid checksum in nine of ten cases and reach every check."""
