@@ -192,12 +192,15 @@ def next_step(
     """Return the step that follows an answer from the source."""
     match answer:
         case Arrived(first_offset, last_epoch, log_start, removed_to):
-            end = min(first_offset, log.end_offset)
-            if end < removed_to and log.removed_to < removed_to:
-                has_records = log.end_offset > log.log_start
-                if has_records and on_expiry is OnExpiry.STOP:
-                    return Stop(FaultReason.SOURCE_EXPIRED, removed_to)
-                return NoteRemoved(removed_to, max(end, log.log_start) if has_records else None)
+            # End of the records that the mirror keeps even if it is cut to the first batch.
+            kept = min(first_offset, log.end_offset)
+            if kept < removed_to and log.removed_to < removed_to:
+                if kept > log.log_start:
+                    if on_expiry is OnExpiry.STOP:
+                        return Stop(FaultReason.SOURCE_EXPIRED, removed_to)
+                    return NoteRemoved(removed_to, kept)
+                if log.end_offset == log.log_start:
+                    return NoteRemoved(removed_to, None)
             # A mirror without records takes the whole batch that contains the log start of the source.
             if first_offset < log.end_offset and log.end_offset > log.log_start:
                 return Cut(max(first_offset, log.log_start))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
+from typing import Any
 
 from cleaning_kit import committed, newest
 from cluster_kit import SECONDS_MAX, Cluster
@@ -13,7 +15,7 @@ from fairlead_broker.log import PartitionLog
 from link_kit import handed_over, link, mirrored, paused, topic_of, until, url
 
 EAGER = {"config_values": {"log.cleaner.backoff.ms": 20}, "limits": {"checkpoint_interval_seconds": 0.05}}
-TABLE = {"cleanup_policy": "compact", "segment_ms": 1, "min_cleanable_dirty_ratio": 0}
+TABLE: Any = {"cleanup_policy": "compact", "segment_ms": 1, "min_cleanable_dirty_ratio": 0}
 
 
 async def start_eager(cluster: Cluster) -> None:
@@ -89,9 +91,11 @@ async def test_tombstones_that_a_paused_link_missed_are_a_gap(source: Cluster, t
     await source.led("accounts", topic_id)
     await link(source, target)
     async with Table([url(source)], "accounts") as table, Admin(url(target)) as admin:
-        await table.put(b"kept", b"1")
+        # The cleaner of the source merges no two batches of this size, so the first one ends before the mirror does.
+        await table.put(b"first", Random(1).randbytes(700_000))
         await table.put(b"deleted", b"1")
-        await mirrored(target, topic_id, 2)
+        await table.put(b"second", Random(2).randbytes(700_000))
+        await mirrored(target, topic_id, 3)
         await admin.pause_link("east")
         await until(lambda: paused(target), "not every broker knows that the link is paused")
         await table.delete(b"deleted")
@@ -113,9 +117,10 @@ async def test_tombstones_that_a_paused_link_missed_are_a_gap(source: Cluster, t
     assert told is not None
     gap = told.partitions[0].gap
     assert gap is not None
-    assert gap.first_offset == 2
-    assert 2 < gap.end_offset <= log.cleaning.removed
-    assert (gap.skipped, gap.truncated) == (gap.end_offset - 2, 0)
+    # A round of the source may have merged the last batch that the mirror has with later batches.
+    assert gap.first_offset in (2, 3)
+    assert 3 < gap.end_offset <= log.cleaning.removed
+    assert (gap.skipped, gap.truncated) == (gap.end_offset - gap.first_offset, 0)
     assert _removed(target, topic_id) >= gap.end_offset
 
 

@@ -109,12 +109,14 @@ def test_tombstones_that_the_source_removed_before_they_were_copied_are_a_gap() 
     swept = replace(arrived(5), removed_to=Offset(30))
     merged = replace(arrived(5, first_offset=18), removed_to=Offset(19))
     noted = replace(LOG, removed_to=Offset(30))
+    from_the_start = replace(arrived(5, first_offset=0), removed_to=Offset(19))
 
     def step(log: MirrorLog, answer: Arrived, policy: OnExpiry = OnExpiry.SKIP) -> CopyStep:
         return next_step(log, answer, OnTruncation.FOLLOW, policy)
 
     assert step(LOG, swept) == NoteRemoved(Offset(30), Offset(20))
     assert step(LOG, merged) == NoteRemoved(Offset(19), Offset(18))
+    assert step(LOG, from_the_start, OnExpiry.STOP) == Cut(Offset(0))
     assert step(LOG, swept, OnExpiry.STOP) == Stop(FaultReason.SOURCE_EXPIRED, Offset(30))
     assert step(EMPTY, replace(swept, first_offset=Offset(0)), OnExpiry.STOP) == NoteRemoved(Offset(30), None)
     assert step(noted, swept) == Append(Offset(3))

@@ -350,7 +350,7 @@ class LinkFetcher:
                 mirror.log_end_offset,
                 mirror.leader_epoch,
                 mirror.log.leader_epochs,
-                mirror.log.cleaning.removed,
+                Offset(mirror.log.cleaning.removed),
             ),
             answer,
             OnTruncation.FOLLOW
