@@ -44,7 +44,7 @@ from fairlead_broker.links.selection import (
     is_recreated,
 )
 from fairlead_broker.registry.link_records import LinkRecord, LinkState
-from fairlead_broker.registry.metadata import LinkChange, TopicChange
+from fairlead_broker.registry.metadata import Change, LinkChange, TopicChange
 from fairlead_broker.registry.records import MirrorOf, MirrorState, config_texts
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
 from fairlead_broker.sources.sources import Sources
@@ -201,10 +201,11 @@ class LinkKeeper:
         is_relevant = False
         for each in update.changes:
             is_relevant |= isinstance(each, LinkChange | TopicChange)
+            link = _concerned(each)
             if isinstance(each, LinkChange):
                 self._released_at = float("-inf")
-                if (watch := self._watches.get(each.name)) is not None:
-                    watch.survey.set()
+            if link is not None and (watch := self._watches.get(link)) is not None:
+                watch.survey.set()
         if is_relevant:
             self._wake.set()
             for watch in self._watches.values():
@@ -401,6 +402,17 @@ class LinkKeeper:
         eras = eras_of(topic)
         if (own.eras or ()) != eras:
             await self._admin.set_eras(name, eras)
+
+
+def _concerned(change: Change | None) -> str | None:
+    """Return the link whose source is to be surveyed after a change: a changed link, or that of a promoted mirror."""
+    if isinstance(change, LinkChange):
+        return change.name
+    if isinstance(change, TopicChange) and change.before is not None:
+        mirror, after = change.before.value.mirror, change.after
+        if mirror is not None and (after is None or after.value.mirror is None):
+            return mirror.link
+    return None
 
 
 def _noted(link: str, error: Exception, known: str | None) -> str:
