@@ -21,11 +21,11 @@ async def test_a_hand_over_survives_a_new_leader_of_its_source(source: Cluster, 
         last = await flights.produce(b"last")
         await admin.promote_link("east", "all")
 
-        async def is_told() -> bool:
+        async def has_answered() -> bool:
             labels = {"route": "hand_over_topic", "status": "200"}
             return source.metric("fairlead_request_duration_seconds_count", **labels) > 0
 
-        await until(is_told, "the source does not tell its ends")
+        await until(has_answered, "the source does not tell its ends")
         await source.stop(1)
         await source.start(1)
         await source.led("flights", topic_id)

@@ -345,13 +345,7 @@ class LinkFetcher:
                 answer = batches.arrived(log_start, removed_to)
         accepted = mirror.copying.accepted
         step = next_step(
-            MirrorLog(
-                mirror.log_start_offset,
-                mirror.log_end_offset,
-                mirror.leader_epoch,
-                mirror.log.leader_epochs,
-                Offset(mirror.log.cleaning.removed),
-            ),
+            _log_of(mirror),
             answer,
             OnTruncation.FOLLOW
             if accepted == FaultReason.SOURCE_TRUNCATED
@@ -447,6 +441,16 @@ class LinkFetcher:
             offset=step.offset,
             detail=detail,
         )
+
+
+def _log_of(mirror: LeaderReplica) -> MirrorLog:
+    return MirrorLog(
+        mirror.log_start_offset,
+        mirror.log_end_offset,
+        mirror.leader_epoch,
+        mirror.log.leader_epochs,
+        Offset(mirror.log.cleaning.removed),
+    )
 
 
 def _followed_start(link: LinkRecord, meta: _FrameMeta) -> Offset:
