@@ -59,7 +59,10 @@ def check_batches(data: memoryview, decompressed_bytes_max: int) -> CheckedBatch
         columns = decode(batch, header, verify_checksum=False)
         if columns.num_rows:
             # Counting is left out for most batches: all their records together have fewer headers than one may have.
-            if len(cast("pa.ListArray", columns.column("headers")).values) > RECORD_HEADERS_MAX:
+            if (
+                len(cast("pa.ListArray[pa.StructScalar]", columns.column("headers")).values)
+                > RECORD_HEADERS_MAX
+            ):
                 check_header_counts(columns)
             _check_times(columns)
         if not count:
