@@ -1,4 +1,4 @@
-"""Page of all limits: configurable limits, which are read from the settings, and built-in limits."""
+"""Page of all limits: configurable limits, read from the settings, built-in limits, and what overload costs."""
 
 # ruff: noqa: E501 - rows of a table
 
@@ -9,6 +9,7 @@ from importlib import import_module
 
 from page_text import GENERATED, code, field_texts, table
 from pydantic.fields import FieldInfo  # noqa: TC002 - a top-level import shows the dependency
+from records import overload_figures
 
 from fairlead_broker.settings import Limits
 
@@ -17,58 +18,14 @@ TEXT = """# Limits
 Every resource whose usage depends on callers is limited, and each limit has a reason. If a shared limit is reached,
 requests are refused with [`overloaded`](problems/overloaded.md) (503 with `Retry-After`). If a single request is too large,
 it is refused with `body_too_large`, `batch_too_large` or `malformed_request`. [Overload](../explanation/overload.md)
-explains how the limits work together and which attacks were measured. The limits of numbers in requests are listed in
+explains how the limits work together, and [the figures below](#what-overload-and-attacks-cost) show what overload and
+attacks cost. The limits of numbers in requests are listed in
 [decision 0022](../decisions/0022-limits-of-requests.md), and the limits of topics are [configuration keys](configuration.md).
 
 ## Limits that can be set
 
 These limits are set in the group `limits` of the configuration file, or as variables `FAIRLEAD_LIMITS__<NAME>`.
 
-"""
-STRANGERS_TEXT = """
-## What an unknown caller costs
-
-A caller without a valid token is refused before the query and the body of a request are read. These figures were
-measured on a broker in `enforce` mode, with 16 requests at once for ten seconds. Other programs used the two cores at
-the same time, so broker and clients ran at real-time priority (`chrt -r 1`). `make prove PROVE=overload` repeats the
-measurement:
-
-| requests of an unknown caller | answers | refused a second | broker CPU of a request | share of one processor | p99 of another client | additional memory |
-| --- | --- | --- | --- | --- | --- | --- |
-| reads and long polls without a token | 401 | 17,200 to 18,400 | 0.05 ms | 87 to 88 % | 79 to 91 ms | 1 MiB |
-| JSON of 256 KiB without a token | 401 | 9,600 | 0.09 ms | 90 % | 284 ms | 9 MiB |
-| batches of 1 MiB without a token | 401 | 4,100 | 0.20 ms | 81 % | 170 ms | 36 MiB |
-| the same wrong token in each | 401 | 16,300 | 0.05 ms | 84 % | 58 ms | 1 MiB |
-| another wrong token in each | 401, and 429 beyond `BURST` | 16,400 | 0.05 ms | 81 % | 61 ms | 1 MiB |
-| small batches without a token, 4,000 in flight on 16 connections | 401 | 10,000 | 0.14 ms | 140 % | 871 ms | 62 MiB |
-
-The other client has a token, and writes and reads 50 times a second; none of its requests failed, and their CPU is not
-included. The 99th percentile of its latency, for a write and a read together, was 7 to 11 ms before the attacks. All
-requests of a broker share one event loop, so an unknown caller that never pauses can use the whole processor of the
-broker, and a request of another client waits for all requests that arrived before it. `streams_per_connection_max` and
-`connections_per_address_max` limit the requests in flight of one address: about 15 KB of memory and 0.1 ms of delay for
-each request. The connections of the caller are closed after twice `first_request_seconds_max`, and a connection is
-closed after a thousand bodies that were refused before their end. Attacks on connections cost the same as [on an open
-broker](../explanation/overload.md#what-was-measured).
-
-## How exactly a quota holds
-
-A caller with a quota of 1 MB/s offered ten times as much for 45 seconds and ignored the waiting times of refusals;
-another caller wrote and read 50 times a second. The table shows the admitted bytes of the last 30 seconds, as a share
-of the quota. `make prove PROVE=overload` repeats the measurement:
-
-| brokers | requests go to | admitted share of the quota |
-| --- | --- | --- |
-| 1 | the broker | 1.00 |
-| 3 | one of them | 1.00 |
-| 3 | all of them | 1.00 |
-| 12 | one of them | 1.00 |
-| 12 | all of them | 0.99 |
-| 3, from ten seconds after a kill of the controller | the other two | 1.00 |
-
-No request of the other caller failed. The 99th percentile of its latency was 57 to 301 ms during the load and 55 to
-100 ms before it. Other programs kept the machine busy at the same time, and their effect cannot be separated from the
-effect of the load.
 """
 BUILT_IN_TEXT = """
 ## Limits that are built in
@@ -161,9 +118,9 @@ def pages() -> dict[str, str]:
     return {
         "limits.md": GENERATED
         + text
-        + STRANGERS_TEXT
         + BUILT_IN_TEXT
         + table(["name", "value", "reason"], built_rows)
+        + overload_figures.sections()
     }
 
 

@@ -20,12 +20,12 @@ import custom_resources
 import diagrams
 import http_routes
 import kafka_apis
-import kafka_programs
 import limits
 import metrics
 import problems
 import sdk
 import spark_options
+from records import kafka_programs
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 

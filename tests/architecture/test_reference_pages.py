@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,26 @@ def test_only_bytes_are_counted_in_units_of_1024() -> None:
     assert len(sized) > 10
     assert [name for name in sized if "bytes" not in name.lower()] == []
     assert "iB bytes" not in page
+
+
+def test_the_page_of_limits_shows_only_recorded_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure that the record of the proof lacks leaves out its row, and a table without a row is left out."""
+    monkeypatch.syspath_prepend(str(GENERATOR.parent))
+    figures = import_module("records.overload_figures")
+    flood = {"in_flight": 4000, "requests_per_second": 9876, "broker_cpu_us_per_request": 140, "failures": 0}
+    flood |= {"broker_cpu_share": 0.9, "quiet_p99_ms": 8.1, "beside_p99_ms": 871.2}
+    flood |= {"memory_before_mib": 100, "memory_peak_mib": 162}
+    killed = {"brokers": 3, "through": 2, "offered_share_of_limit": 10.0, "admitted_share_of_limit": 0.98}
+    killed |= {"seconds_after_kill_of_controller": 10.0}
+    counts = {"stranger: flood": flood, "tenant over its quota, controller killed": killed}
+    rows = [line for line in figures.strangers(counts).splitlines() if line.startswith("| batches")]
+    [tenant] = [line for line in figures.tenants(counts).splitlines() if line.startswith("| 3")]
+
+    assert [row.split(" | ")[1:4] for row in rows] == [["4,000", "refused", "9,876"]]
+    assert rows[0].endswith("| 0.14 | 90% | 8 | 871 | 0 | 62 |")
+    assert tenant.split(" | ")[1:4] == ["2 of them", "10.0", "0.98"]
+    assert "|" not in figures.strangers({}) + figures.tenants({})
+    assert figures.attacks({}) + figures.goodput({}) == ""
 
 
 def test_every_rule_of_security_in_the_code_is_explained() -> None:

@@ -1,8 +1,9 @@
 """A caller that offers the same batch at a fixed rate, to several brokers in turn and whatever their answers are.
 
 `python busy_tenant.py PARTITIONS VALUE_BYTES BYTES_PER_SECOND URL...` produces to the topic `busy` with the token in
-the variable `TOKEN`, until its input ends. The program then prints one JSON object with the size of the batch, the time
-of each answer to an admitted batch, and the number of batches that the quota refused.
+the variable `TOKEN`, until its input ends. The program then prints one JSON object with the size of the batch, the
+bytes that it offered in a second, the time of each answer to an admitted batch, and the number of batches that the
+quota refused.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ async def main(partitions: int, value_bytes: int, bytes_per_second: int, urls: l
 
     async with AsyncExitStack() as stack:
         brokers = [await stack.enter_async_context(Calls(url, token=os.environ["TOKEN"])) for url in urls]
-        begun = now()
+        begun, offered = now(), 0.0
         async with asyncio.TaskGroup() as tasks:
             for number in itertools.count():
                 if over.done():
+                    offered = number * len(batch) / (now() - begun)
                     break
                 tasks.create_task(send(brokers[number % len(brokers)], number % partitions))
                 await pause(max(0.0, begun + (number + 1) * len(batch) / bytes_per_second - now()))
-    counts = {"batch_bytes": len(batch), "admitted": admitted, "refused": statuses.count(429)}
-    sys.stdout.write(json.dumps(counts))
+    counts = {"batch_bytes": len(batch), "offered_bytes_per_second": round(offered)}
+    sys.stdout.write(json.dumps(counts | {"admitted": admitted, "refused": statuses.count(429)}))
 
 
 if __name__ == "__main__":

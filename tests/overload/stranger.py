@@ -1,8 +1,9 @@
 """A client without a valid token that never pauses: `python stranger.py WHAT TOKEN SECONDS HOST:PORT`.
 
 The program is a separate process, so that its work does not delay the measured client of a test. WHAT names one of
-`ATTACKS`, or is `flood`. The program prints `begun`, and at the end one JSON object with the number of answers by
-status; of a flood, the number of refused and stored requests, and whether every request was answered in time.
+`ATTACKS`, or is `flood`. The program prints `begun`, and at the end one JSON object with the number of requests in
+flight and the number of answers by status; of a flood, the number of refused and stored requests, and whether every
+request was answered in time.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ async def attack(what: str, tokens: Iterator[Headers], seconds: float, address: 
     async with Calls(address) as calls, asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):
             group.create_task(requests(calls))
-    return {"statuses": statuses}
+    return {"statuses": statuses, "in_flight": AT_ONCE}
 
 
 async def flood(seconds: float, address: str) -> dict[str, object]:
@@ -111,7 +112,13 @@ async def flood(seconds: float, address: str) -> dict[str, object]:
     refused, stored = (
         sum(map(len, each)) for each in zip(*((c.refused, c.stored) for c in connections), strict=True)
     )
-    return {"refused": refused, "stored": stored, "is_over": is_over, "seconds": now() - end + seconds}
+    return {
+        "refused": refused,
+        "stored": stored,
+        "is_over": is_over,
+        "seconds": now() - end + seconds,
+        "in_flight": AT_ONCE * FLOOD_STREAMS,
+    }
 
 
 def main(what: str, token: str, seconds: float, address: str) -> None:

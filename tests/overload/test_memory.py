@@ -118,9 +118,14 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
 
 @pytest.mark.scenario
 @pytest.mark.parametrize(
-    ("path", "left"), [("/records?from=earliest", 90), ("/partitions/0/records", 20)], ids=["tail", "json"]
+    ("name", "path", "left"),
+    [
+        ("stalled_tails", "/records?from=earliest", 90),
+        ("stalled_readers_of_json", "/partitions/0/records", 20),
+    ],
+    ids=["tail", "json"],
 )
-async def test_stalled_readers_of_text(start, full, patience, path, left) -> None:
+async def test_stalled_readers_of_text(start, full, patience, name, path, left) -> None:
     """A fetch of text that its client does not read uses memory from the budget, and further fetches are refused.
 
     A small batch may become a large JSON text. The bound allows for the open batches of two codec threads. Tails
@@ -147,10 +152,7 @@ async def test_stalled_readers_of_text(start, full, patience, path, left) -> Non
             connection.close()
     if full:
         told = {"count": count, "quiet": asdict(quiet), "beside": asdict(beside)}
-        record(
-            f"stalled_readers_of_text_{left}",
-            told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)},
-        )
+        record(name, told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
 
     assert peak - memory < 256
     assert ended
@@ -231,7 +233,7 @@ async def test_batches_of_many_objects(start, full, patience) -> None:
             # Only a long run reads the answers between the first and the last.
             offset = max(answer.json["next_offset"], 0 if full else RECORDS_MAX - 1)
     if full:
-        told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
+        told = {"count": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
         record("many_objects", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
 
     assert [answer.code for answer in refused] == ["batch_too_large", "batch_too_large"]
@@ -265,7 +267,7 @@ async def test_records_of_much_text(start, full, patience) -> None:
         answers = await asyncio.gather(*reading)
         peak = broker.memory_mib
     if full:
-        told = {"readers": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
+        told = {"count": readers, "quiet": asdict(quiet), "beside": asdict(beside)}
         record("much_text", told | {"memory_before_mib": round(memory), "memory_peak_mib": round(peak)})
 
     assert {answer.status for answer in answers} <= {200, 406, 503}

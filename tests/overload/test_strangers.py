@@ -24,8 +24,6 @@ P99_MS_MAX = 500.0
 """
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
-IN_FLIGHT = 4000
-"""Requests in flight during a flood."""
 FLOOD_P99_MS_MAX = 5000.0
 """Maximum latency of a client with a token during a flood: its two requests wait for all requests in flight."""
 ANSWER_SECONDS = 90.0
@@ -127,6 +125,7 @@ async def test_a_stranger_costs_little(
             {
                 "requests": requests,
                 "requests_per_second": round(requests / seconds),
+                "in_flight": attack.answers["in_flight"],
                 "statuses": statuses,
                 "broker_cpu_us_per_request": round(cpu / requests * 1e6),
                 "broker_cpu_share": round(cpu / seconds, 2),
@@ -170,12 +169,13 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
             {
                 "requests": refused,
                 "requests_per_second": round(refused / took),
-                "in_flight": IN_FLIGHT,
+                "in_flight": attack.answers["in_flight"],
                 "broker_cpu_us_per_request": round(cpu / refused * 1e6),
                 "broker_cpu_share": round(cpu / took, 2),
                 "quiet_p99_ms": quiet.p99_ms,
                 "beside_p99_ms": beside.p99_ms,
                 "after_p99_ms": after.p99_ms,
+                "failures": beside.failures + after.failures,
                 "memory_before_mib": round(before_mib),
                 "memory_peak_mib": round(attack.peak_mib),
             },

@@ -57,6 +57,8 @@ class Offered:
             text=True,
         )
         self.refused = 0
+        self.times = 0.0
+        """Offered bytes per second as a multiple of the limit."""
         self._admitted = list[float]()
         self._batch_bytes = 0
 
@@ -65,6 +67,7 @@ class Offered:
         printed, _ = await asyncio.to_thread(self._process.communicate, "", ANSWER_SECONDS)
         counts = json.loads(printed)
         self.refused, self._admitted = counts["refused"], counts["admitted"]
+        self.times = round(counts["offered_bytes_per_second"] / LIMIT, 1)
         self._batch_bytes = counts["batch_bytes"]
 
     def kill(self) -> None:
@@ -148,6 +151,9 @@ async def test_a_tenant_is_kept_at_its_limit_by_all_brokers(
                 await offered.end()
             after = await found.calm.run(seconds)
             figures[f"through {len(through)}"] = {
+                "brokers": brokers,
+                "through": len(through),
+                "offered_share_of_limit": offered.times,
                 "admitted_share_of_limit": offered.share(begun, ended),
                 "refused": offered.refused,
                 "quiet_p99_ms": round((before.p99_ms + after.p99_ms) / 2, 2),
@@ -180,7 +186,9 @@ async def test_a_killed_controller_admits_no_more_than_the_limit(full: bool, tmp
             ended = now()
             await offered.end()
         before, share = offered.share(killed - 1.0, killed), offered.share(killed + LOSS_SECONDS, ended)
-    record("tenant over its quota, controller killed", {"admitted_share_of_limit": share})
+    figures = {"brokers": len(urls), "through": len(left), "seconds_after_kill_of_controller": LOSS_SECONDS}
+    figures |= {"offered_share_of_limit": offered.times, "admitted_share_of_limit": share}
+    record("tenant over its quota, controller killed", figures)
 
     assert before > 0
     assert share <= 1.1

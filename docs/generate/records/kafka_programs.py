@@ -7,7 +7,7 @@ from pathlib import Path
 
 from page_text import code, table
 
-PROOFS = Path(__file__).resolve().parents[1] / "proof"
+PROOFS = Path(__file__).resolve().parents[2] / "proof"
 TEXT = """<!-- Generated from the records kafka-clients, kafka-failures and kafka-suites in docs/proof. -->
 
 # Kafka's clients that were tried
