@@ -37,12 +37,14 @@ def run_figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
     return code, found
 
 
-def run_tests(*arguments: str) -> tuple[int, dict[str, Any]]:
-    """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome."""
+def run_tests(*arguments: str, with_figures: bool = False) -> tuple[int, dict[str, Any]]:
+    """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome.
+
+    `with_figures`: also return the figures that the tests wrote.
+    """
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
-        command = [sys.executable, "-m", "pytest", "-q", *arguments, "-o", "time_budgets="]
-        code = subprocess.run([*command, f"--junit-xml={results}"], check=False).returncode
+        code, figures = run_figures("-q", *arguments, f"--junit-xml={results}")
         cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest has just written the file
     counts: dict[str, Any] = {"passed": 0}
     for case in cases:
@@ -51,4 +53,4 @@ def run_tests(*arguments: str) -> tuple[int, dict[str, Any]]:
             counts["passed"] += 1
         else:
             counts.setdefault(outcome, []).append(f"{case.get('classname')}.{case.get('name')}")
-    return code, counts
+    return code, {**counts, "figures": figures} if with_figures else counts

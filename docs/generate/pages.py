@@ -25,7 +25,7 @@ import metrics
 import problems
 import sdk
 import spark_options
-from records import kafka_programs
+from records import kafka_programs, proof_records
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 
@@ -58,6 +58,7 @@ def reference_pages() -> dict[str, str]:
         **kafka_programs.pages(),
         **limits.pages(),
         **metrics.pages(),
+        **proof_records.pages(),
         **sdk.pages(),
         **spark_options.pages(),
     }

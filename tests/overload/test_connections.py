@@ -8,6 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from broker_kit import Calls
+from figures import record
 from overload_kit import (
     CONTINUATION,
     END_HEADERS,
@@ -20,7 +21,6 @@ from overload_kit import (
     frame,
     now,
     pause,
-    record,
     request_block,
     reset,
     settings,

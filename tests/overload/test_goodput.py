@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pytest
 
 from broker_kit import BATCHES, Calls
-from overload_kit import BrokerUnderLoad, Http2Load, Latencies, now, one_batch, pause, record
+from figures import record
+from overload_kit import BrokerUnderLoad, Http2Load, Latencies, now, one_batch, pause
 
 pytestmark = [pytest.mark.serial, pytest.mark.prove]
 

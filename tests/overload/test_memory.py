@@ -12,6 +12,7 @@ import pytest
 from broker_kit import BATCHES, Answer, Calls
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.batch.header import RECORDS_MAX, Codec
+from figures import record
 from overload_kit import (
     ACK,
     DATA,
@@ -29,7 +30,6 @@ from overload_kit import (
     now,
     one_batch,
     pause,
-    record,
     request_block,
     settings,
     until,

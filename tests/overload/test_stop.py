@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from broker_kit import Calls
-from overload_kit import MIB, BrokerUnderLoad, now, one_batch, pause, record, until
+from figures import record
+from overload_kit import MIB, BrokerUnderLoad, now, one_batch, pause, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from overload_kit import BrokerUnderLoad, Latencies, WellBehavedClient, calm_client, pause, record
+from figures import record
+from overload_kit import BrokerUnderLoad, Latencies, WellBehavedClient, calm_client, pause
 
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 

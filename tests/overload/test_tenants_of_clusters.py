@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from broker_kit import JSON, Calls
-from overload_kit import WellBehavedClient, now, pause, record
+from figures import record
+from overload_kit import WellBehavedClient, now, pause
 from secured_processes import Processes, processes
 
 pytestmark = [

@@ -14,6 +14,7 @@ from certificate_kit import Authority
 from fairlead_api.audit_events import AuditEvent
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
+from figures import record
 from waiting import until
 
 FREE = "127.0.0.1:0"
@@ -119,6 +120,9 @@ async def test_connections_without_requests_are_closed(
         during = await good.slowest(300)
         async with asyncio.timeout(connected + 3 * seconds + 10):
             await attack.ended()
+        figures = {"connections": count, "ended_after_seconds": round(time.monotonic() - begun, 1)}
+        figures |= {"p99_ms_before": round(before * 1000, 1), "p99_ms_during": round(during * 1000, 1)}
+        record("connections without a request", figures)
 
         # A record is written after its connections are closed.
         await until(

@@ -27,6 +27,7 @@ from fairlead_broker.access.caller import Caller
 from fairlead_broker.credentials import failure_budget
 from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
 from fairlead_broker.peers.identity import PEER_SECRET
+from figures import record
 from issuer_kit import TestIssuer
 from security_kit import NAMES, Secured, path_of
 from waiting import pause
@@ -217,6 +218,13 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
                 answer = await secured.call(route.method, path, person.token, **person.headers)
                 if outcome(answer) != (wanted := expected(route, person, acls)):
                     wrong.append((name, route.name, wanted, answer))
+    figures = {
+        "callers": len(everyone),
+        "routes": len(routes),
+        "brokers": brokers,
+        "wrong_outcomes": len(wrong),
+    }
+    record("every route and every caller", figures)
 
     assert wrong == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ import pytest
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_api.routes import ROUTES, Listener, Route
+from figures import record
 from security_kit import Secured, path_of, resource_of
 
 CALLED: Final = [route for route in ROUTES if route.listener is Listener.DATA and route.access.gate]
@@ -94,7 +96,7 @@ async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secu
     callers = [f"user:c{number}" for number in range(3)]
     tokens: dict[str, str | None] = {each: (await open_.token(each))["token"] for each in callers}
     tokens["anonymous"] = None
-    outcomes = set()
+    outcomes = Counter[int]()
     for _ in range(states):
         acls = []
         for _ in range(chance.randint(2, 6)):
@@ -105,7 +107,7 @@ async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secu
             acls.append(await open_.acl(principal, operations, resource, effect))
         for caller, token in tokens.items():
             accepted = await set_mode(open_, token, "enforce")
-            outcomes.add(accepted)
+            outcomes[accepted] += 1
             if accepted == 200:
                 assert await set_mode(open_, token, None) == 200, (caller, acls)
             else:
@@ -113,5 +115,8 @@ async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secu
         for acl in set(acls):
             assert (await open_.call("DELETE", f"/v1/acls/{acl}", open_.admin)).status == 200
 
-    assert outcomes == {200, 409}
+    figures = {"states": states, "accepted_and_undone": outcomes[200], "refused": outcomes[409]}
+    record("changes to enforce", figures)
+
+    assert outcomes.keys() == {200, 409}
     assert open_.cluster.broker(1).security.mode == "open"

@@ -10,6 +10,7 @@ import pytest
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_broker.identity import issuer_keys
+from figures import record
 from oidc_server import CLIENTS, USER_ID, OidcServer, program
 from security_kit import Secured
 
@@ -46,6 +47,14 @@ async def test_tokens_of_a_real_provider(tmp_path: Path, monkeypatch: pytest.Mon
     finally:
         await cluster.close()
         await asyncio.to_thread(server.stop)
+
+    statuses = {
+        "first_key": who.status,
+        "new_key": new.status,
+        "another_audience": refused.status,
+        "first_key_after_the_new_key": late.status,
+    }
+    record("tokens of a real OIDC provider", statuses)
 
     assert (who.json["principal"], allowed.status, new.status) == (f"corp:{USER_ID}", 200, 200)
     assert [(each.status, each.json["reason"]) for each in (refused, late)] == [(401, "refused")] * 2

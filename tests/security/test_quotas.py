@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from fairlead import Consumer, Delivery, Producer, TopicPartition
+from figures import record
 from security_kit import Secured
 
 UNACKNOWLEDGED_MAX = 200
@@ -193,9 +194,22 @@ async def test_a_producer_over_its_quota_keeps_order_and_gets_few_refusals(
             if len(stored) >= records:
                 break
 
+    refusals = refused.labels("user:ann", "produce_bytes_per_second")._value.get()
+    figures = {
+        "records": records,
+        "seconds": round(took, 1),
+        "stored_once_and_in_order": stored == list(range(records)),
+    }
+    figures |= {
+        "refused": round(refusals),
+        "waits": counted.waits,
+        "waited_seconds": round(counted.waited_seconds, 1),
+    }
+    record("producer over its quota", figures)
+
     assert stored == list(range(records))
     # The amount that the quota allows in a second is admitted at once.
     assert took >= records * 1000 / 40_000 - 1.5
     assert counted.waits > 0
     assert counted.waited_seconds > 0
-    assert refused.labels("user:ann", "produce_bytes_per_second")._value.get() <= REFUSALS_MAX
+    assert refusals <= REFUSALS_MAX

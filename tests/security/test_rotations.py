@@ -15,8 +15,9 @@ from certificate_kit import Authority, Issued
 from fairlead import Admin
 from fairlead.connection import pool
 from fairlead.errors import UnauthenticatedError
+from figures import record
 from issuer_kit import KeyServer, TestIssuer
-from secured_processes import STEP_SECONDS_MAX, TOPIC, Load, Processes, processes
+from secured_processes import STEP_SECONDS_MAX, TOPIC, Load, Processes, outcome_of, processes
 from waiting import pause
 
 pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.scenario]
@@ -170,6 +171,8 @@ async def test_everything_secret_is_replaced_under_load(
                     for load in loads:
                         load.end()
                 shown = (await admin.security_status()).certificates
+        replaced = ["certificate", "API token", "keys of the issuer", "token for fetching keys", "authority"]
+        record("replaced under load", {"replaced": replaced, "brokers": 3, **outcome_of(loads)})
 
         assert all(load.read.issuperset(load.sent) for load in loads)
         assert {tuple(each.authorities_sha256) for each in shown} == {(later.sha256,)}
@@ -233,6 +236,8 @@ async def test_the_steps_to_security_and_back(tmp_path: Path) -> None:
         await cluster.roll(again, data="http", peer="http")
         again.end()
         await again_task
+    restarts = {"brokers": len(cluster.nodes), "restarts": cluster.restarts}
+    record("from open to enforcing and back", restarts | outcome_of((old, new, again)))
 
     assert "user:ann" not in denied
     assert all(load.read.issuperset(load.sent) for load in (old, new, again))
@@ -266,6 +271,7 @@ async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
             before = await calls.call("GET", "/v1/whoami", headers=proof)
             member.pause()
             await until_true(is_stale)
+            stale = await stale_seconds()
             during = await calls.call("GET", "/v1/whoami", headers=proof)
             kept = await calls.call("DELETE", path)
             member.resume()
@@ -275,6 +281,9 @@ async def test_without_coordination_the_last_rules_hold(tmp_path: Path) -> None:
 
             await until_true(is_revoked)
             after = await calls.call("GET", "/v1/whoami", headers=proof)
+
+    statuses = {"before": before.status, "during": during.status, "after_revocation": after.status}
+    record("without coordination", {"stale_seconds": round(stale, 1), "statuses": statuses})
 
     assert (before.status, during.status, after.status) == (200, 200, 401)
     assert (kept.status, kept.code) == (503, "coordination_unavailable")

@@ -270,7 +270,7 @@ def test_certificates_and_tls_between_pods_come_and_go(
         for selector, name in ((ETCD, LISTENERS), (BROKERS, ETCD_CALLS), (BROKERS, PEERS)):
             wait_for_pods(stage, selector, name, None)
         stage.wait(serves, LONG_SECONDS)
-    keep_counts("TLS between pods", **load.counts)
+    keep_counts("TLS between pods", **load.counts, steps=2 * len(TRANSPORT_STEPS))
 
     assert load.counts["acknowledged"] > 0
     assert load.losses == {}
@@ -318,7 +318,15 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
                     set_mode(stage, plain, mode)
                 with a_load(stage, plain, third) as again:
                     after.finish()
-    keep_counts("open to closed", plain=before.counts, secure=after.counts, again=again.counts)
+    keep_counts(
+        "open to closed",
+        plain=before.counts,
+        secure=after.counts,
+        again=again.counts,
+        words_in_packets_when_open=sum(map(bool, at_first.found.values())),
+        ports_with_words_when_closed=sorted({port for ports in at_last.found.values() for port in ports}),
+        exit_codes_of_service_accounts=codes,
+    )
 
     assert before.losses == after.losses == again.losses == {}
     assert min(each.counts["acknowledged"] for each in (before, after, again)) > 0
@@ -365,7 +373,13 @@ def test_certificates_are_replaced_under_load(kubernetes_pods: KubernetesPods, t
             wait_certified(stage)
             kept = stage.pods()
             shown = shown_secrets(stage, url, access.token, secrets)
-    keep_counts("replaced certificates", **load.counts)
+    keep_counts(
+        "replaced certificates",
+        **load.counts,
+        operators_killed=len(stage.operators.started) - 1,
+        brokers_restarted=sum(kept.get(name) != uid for name, uid in pods.items()),
+        secrets_shown=len(shown),
+    )
 
     assert load.losses == {}
     assert load.counts["acknowledged"] > 0
@@ -401,7 +415,12 @@ def test_tokens_and_keys_of_service_accounts_are_replaced_under_load(
         first_file = tmp_path / "first"
         first_file.write_text(first)
         codes = [code_of_whoami(stage, pod, first_file) for pod in stage.pods()]
-    keep_counts("replaced tokens and keys of service accounts", **load.counts)
+    keep_counts(
+        "replaced tokens and keys of service accounts",
+        **load.counts,
+        tokens_of_brokers_replaced=len(tokens),
+        brokers_refusing_the_first_key=codes.count(REFUSED_CODE),
+    )
 
     assert load.losses == {}
     assert load.counts["acknowledged"] > 0

@@ -1,15 +1,13 @@
 """A Cluster of three brokers on real pods that an operator manages, under writes and observation.
 
 `PodsStage` is the operator with its Cluster `main`, `Load` the writes that must all be stored afterwards, `ReadyPods`
-the number of brokers that served at the same time. Counts of the writes and of serving brokers are written for `make
-prove` to the file that `FAIRLEAD_FIGURES` names.
+the number of brokers that served at the same time. `make prove` stores the counts of the writes and of serving brokers.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -20,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster_words import BROKERS, a_cluster, is_done, is_warned, uids
+from figures import record
 from kube_client import Refused
 from operator_process import ACCOUNT, OperatorProcess, Operators, install_definitions
 
@@ -257,9 +256,4 @@ def pods_stage(
 
 def keep_counts(name: str, **figures: Any) -> None:
     """Write the counts of a test to the record of `make prove`."""
-    file = os.environ.get("FAIRLEAD_FIGURES")
-    if file is None:
-        return
-    path = Path(file)
-    known = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**known, name: figures}))
+    record(name, figures)

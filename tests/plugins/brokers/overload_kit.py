@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from broker_kit import Calls
 from fairlead_api.batch.batches import encode, record_batch
@@ -24,8 +24,6 @@ from warm_programs import WarmProcess, start
 
 MIB = 1 << 20
 FREE = "127.0.0.1:0"
-FIGURES_VARIABLE = "FAIRLEAD_FIGURES"
-"""Environment variable with the path of the file in which `make prove` collects the figures of the full runs."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -410,14 +408,3 @@ class Http2Load(asyncio.Protocol):
         status = payload[1] if payload[0] & 0xE0 == 0x20 else payload[0]
         (self.stored if status == STATUS_200 else self.refused).append((at, at - begun))
         self.on_answer()
-
-
-def record(name: str, figures: Mapping[str, Any]) -> None:
-    """Write the figures of a full run to the file of `make prove`."""
-    told = os.environ.get(FIGURES_VARIABLE)
-    if told is None:
-        return
-    path = Path(told)
-    kept = json.loads(path.read_text()) if path.exists() else {}
-    kept[name] = dict(figures)
-    path.write_text(json.dumps(kept))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,8 @@ class Processes:
 
     etcd: EtcdCluster
     nodes: list[Node] = field(default_factory=list)
+    restarts: int = 0
+    """Number of planned restarts of brokers."""
 
     def bootstrap(self, scheme: str) -> list[str]:
         """Return the addresses of one scheme."""
@@ -78,6 +80,7 @@ class Processes:
             assert await asyncio.to_thread(node.process.stop, 60) == 0
             node.listen(data, peer)
             await asyncio.to_thread(node.process.start)
+            self.restarts += 1
             for load in loads:
                 await load.goes_on()
 
@@ -162,3 +165,12 @@ class Load:
     def end(self) -> None:
         """End the load."""
         self._done.set()
+
+
+def outcome_of(loads: Sequence[Load]) -> dict[str, int]:
+    """Return the counts of all records of several loads."""
+    return {
+        "loads": len(loads),
+        "acknowledged": sum(len(load.sent) for load in loads),
+        "lost": sum(len(set(load.sent) - load.read) for load in loads),
+    }

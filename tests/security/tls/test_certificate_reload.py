@@ -26,6 +26,7 @@ from fairlead_api.audit_events import AuditEvent
 from fairlead_broker.certificates.snapshots import MEMORY_FOLDER, PREFIX
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import LocalCluster, RunningBroker, start_local_cluster
+from figures import record
 from waiting import pause, until
 
 FREE = "127.0.0.1:0"
@@ -197,6 +198,15 @@ async def test_no_call_fails_while_certificates_are_replaced(
             await asyncio.wait(running_calls)
             await until(lambda: len(traffic.read) >= len(sent))
             consuming.cancel()
+        lost = len(set(sent) - set(traffic.read))
+        figures = {"brokers": len(running.brokers), "renewals": renewals, "seconds_between": seconds}
+        figures |= {
+            "acknowledged": len(sent),
+            "lost": lost,
+            "twice": len(traffic.read) + lost - len(sent),
+        }
+        figures |= {"tailed": traffic.tailed, "slowest_ms": round(traffic.slowest * 1000)}
+        record("certificates replaced again and again", figures)
 
         assert sorted(traffic.read) == sorted(sent)
         assert traffic.tailed > 0
