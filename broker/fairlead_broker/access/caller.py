@@ -31,6 +31,10 @@ class Caller:
     token_id: str | None = None
     expires_us: int | None = None
     """Wall-clock time in microseconds at which the token expires, or None for a token that does not expire."""
+    leeway_us: int = 0
+    """Microseconds for which an expired token is still accepted, because the clocks of its issuer and of brokers differ
+    (rule A8).
+    """
     issuer: str | None = None
     """Name of the issuer that signed the token."""
     key_sha256: str | None = None
@@ -44,6 +48,11 @@ class Caller:
     def names(self) -> tuple[str, ...]:
         """Principal and groups, which are matched against the principal patterns of ACLs."""
         return (self.principal, *self.groups)
+
+    @property
+    def accepted_until_us(self) -> int | None:
+        """Wall-clock time in microseconds from which the token is refused, or None if it does not expire."""
+        return None if self.expires_us is None else self.expires_us + self.leeway_us
 
     @property
     def is_anonymous(self) -> bool:

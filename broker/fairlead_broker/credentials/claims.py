@@ -109,6 +109,7 @@ def caller_of(
         key_sha256=key_sha256,
         issued_us=int(issued * 1e6),
         expires_us=int(expires * 1e6),
+        leeway_us=LEEWAY_SECONDS * 1_000_000,
     )
 
 

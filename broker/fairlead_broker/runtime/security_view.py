@@ -72,10 +72,10 @@ class SecurityCounters:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Access of a verified token until its expiry."""
+    """Access of a verified token, and the time until which the token need not be verified again."""
 
     access: CallerAccess
-    expires_us: int | None
+    until_us: int | None
 
 
 class SecurityView:
@@ -143,7 +143,7 @@ class SecurityView:
             return self._anonymous
         digest = sha256(values[0]).digest() if len(values) == 1 else b""
         known = self._known.get(digest)
-        if known is not None and (known.expires_us is None or self._clock.now_us() < known.expires_us):
+        if known is not None and (known.until_us is None or self._clock.now_us() < known.until_us):
             if len(self._known) > CALLERS_MAX // 2:
                 # The order of use matters only in a table that may become full.
                 del self._known[digest]
@@ -195,13 +195,13 @@ class SecurityView:
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
-        """Return the access of a caller that is named by another broker or by a request for an explanation."""
+        """Return the access of a caller that another broker, a certificate or a request for an explanation names."""
         self._follow()
-        key = caller.names
-        access = self._named.get(key)
+        # Callers with the same names may have different tokens, one of which expires first.
+        access = self._named.get(caller)
         if access is None:
             access = self._access(caller)
-            _remember(self._named, key, access)
+            _remember(self._named, caller, access)
         return access
 
     def again(self, access: CallerAccess) -> CallerAccess:
@@ -217,10 +217,10 @@ class SecurityView:
     def is_current(self, access: CallerAccess) -> bool:
         """Return whether an access is still valid: no rule has changed, and the caller's token has not expired."""
         self._follow()
-        expires_us = access.caller.expires_us
         if access.revision != self._generation:
             return False
-        return expires_us is None or self._clock.now_us() < expires_us
+        until_us = access.caller.accepted_until_us
+        return until_us is None or self._clock.now_us() < until_us
 
     def may_read(self, caller: Caller, topics: list[str]) -> bool:
         """Return whether the caller of a waiting call still has read access to topics. Raises `unauthenticated`."""
@@ -243,7 +243,8 @@ class SecurityView:
             assert caller.issued_us is not None, "a signed token has a time"
             if not self.signed.holds(caller) or caller.issued_us < self._valid_after_us:
                 raise unauthenticated(Refused.REFUSED)
-        if caller.expires_us is not None and caller.expires_us <= self._clock.now_us():
+        until_us = caller.accepted_until_us
+        if until_us is not None and until_us <= self._clock.now_us():
             raise unauthenticated(Refused.EXPIRED)
 
     def rules_of(self, caller: Caller) -> CallerRules:
@@ -278,7 +279,7 @@ class SecurityView:
             _remember(self._verified, digest, None)
         self._known = {}
         self._refused = RefusedTokens()
-        self._named: dict[tuple[str, ...], CallerAccess] = {}
+        self._named: dict[Caller, CallerAccess] = {}
         self._anonymous = self._access(NOBODY)
 
     def _followed_acls(self) -> dict[str, tuple[AclRecord, Acl]]:
@@ -311,10 +312,11 @@ class SecurityView:
 
     def _forgotten_us(self, caller: Caller) -> int | None:
         """Return the time until which a caller is remembered; signed tokens are verified again after ten minutes."""
+        until_us = caller.accepted_until_us
         if caller.issuer is None:
-            return caller.expires_us
-        assert caller.expires_us is not None, "a signed token expires"
-        return min(caller.expires_us, self._clock.now_us() + SIGNED_REMEMBERED_US)
+            return until_us
+        assert until_us is not None, "a signed token expires"
+        return min(until_us, self._clock.now_us() + SIGNED_REMEMBERED_US)
 
     def _token(self, token_id: str) -> TokenRecord | None:
         found = self._metadata.tokens.get(token_id)

@@ -166,3 +166,10 @@ def test_the_stricter_of_two_modes() -> None:
     for place, mode in enumerate(order):
         for other in order[: place + 1]:
             assert mode.stricter(other) is other.stricter(mode) is mode
+
+
+def test_a_token_is_accepted_until_its_expiry_and_its_leeway() -> None:
+    """A token without an expiry is always accepted; the leeway of a signed token extends its expiry."""
+    signed = Caller(principal="corp:ann", expires_us=1_000, leeway_us=60)
+
+    assert (Caller(principal="user:ann").accepted_until_us, signed.accepted_until_us) == (None, 1_060)

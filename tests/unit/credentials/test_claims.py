@@ -65,6 +65,7 @@ def test_a_caller_has_the_names_of_its_claims() -> None:
     assert (found.principal, found.groups[:2]) == ("corp:ann", ("group:corp:payments", "group:corp:g0"))
     assert len(found.groups) == GROUPS_MAX
     assert (found.issuer, found.key_sha256, found.expires_us) == ("corp", "k", (NOW + 600) * 1_000_000)
+    assert found.accepted_until_us == (NOW + 600 + LEEWAY_SECONDS) * 1_000_000
     assert isinstance(plain := caller(replace(RULES, groups_claim=None), groups=["a"]), Caller)
     assert plain.groups == ()
 
