@@ -113,7 +113,8 @@ class KeyRefresh:
         if keys.replace(found, self._clock.now_us()):
             self._log.info("issuer keys changed", issuer=name, keys=[key.key_id for key in found])
             self._changed(name, [key.key_id or "" for key in found])
-            await self._write()
+        # The file contains the time of the last fetch, from which the keys are valid for a day.
+        await self._write()
 
     async def _write(self) -> None:
         kept = {

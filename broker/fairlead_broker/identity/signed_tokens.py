@@ -103,7 +103,9 @@ class SignedTokens:
 
     def _wait_for_key(self, keys: IssuerKeys, key_id: str | None, *, waited: bool) -> None:
         if waited:
-            keys.note_unknown(key_id, self._clock.monotonic())
+            # After a failed fetch, the issuer may have the key, and another fetch may find it.
+            if keys.failing is None:
+                keys.note_unknown(key_id, self._clock.monotonic())
             return
         fetching = self._wanted(keys.rules.name, key_id)
         if fetching is not None:

@@ -11,10 +11,11 @@ import pytest
 import structlog
 
 from certificate_kit import Authority
-from fairlead_broker.clock import SystemClock
+from fairlead_api.identifiers import TimestampUs
+from fairlead_broker.clock import Clock, SystemClock
 from fairlead_broker.credentials.claims import IssuerRules
 from fairlead_broker.identity import key_fetching
-from fairlead_broker.identity.issuer_keys import IssuerKeys
+from fairlead_broker.identity.issuer_keys import HELD_SECONDS, IssuerKeys
 from fairlead_broker.identity.key_fetching import KeySource, KeysUnavailable, fetch
 from fairlead_broker.identity.refreshing import KeyRefresh
 from issuer_kit import AUDIENCE, KeyServer, TestIssuer
@@ -32,10 +33,23 @@ async def server(tmp_path: Path) -> AsyncIterator[KeyServer]:
     await server.stop()
 
 
-def refresh_of(issuer: TestIssuer, source: KeySource, file: Path) -> tuple[KeyRefresh, IssuerKeys]:
+class HandClock(SystemClock):
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 0.0
+
+    def now_us(self) -> TimestampUs:
+        """Return the time of the machine, moved ahead."""
+        return TimestampUs(super().now_us() + int(self.ahead_seconds * 1e6))
+
+
+def refresh_of(
+    issuer: TestIssuer, source: KeySource, file: Path, clock: Clock | None = None
+) -> tuple[KeyRefresh, IssuerKeys]:
     """Return the periodic refresh of one issuer's keys, and the keys."""
     keys = IssuerKeys(IssuerRules(name="corp", issuer=issuer.issuer, audience=AUDIENCE))
-    return KeyRefresh({"corp": (keys, source)}, fetch, file, SystemClock(), LOG), keys
+    return KeyRefresh({"corp": (keys, source)}, fetch, file, clock or SystemClock(), LOG), keys
 
 
 async def refused(source: KeySource) -> str:
@@ -101,6 +115,25 @@ async def test_the_last_keys_are_kept(server: KeyServer, tmp_path: Path) -> None
 
     assert [key.public for key in later.keys] == [key.public for key in keys.keys] != []
     assert (other.keys, nothing.keys) == ((), ())
+
+
+async def test_keys_that_do_not_change_are_valid_for_a_day_after_a_restart(
+    server: KeyServer, tmp_path: Path
+) -> None:
+    """The stored keys are valid for a day after the last successful fetch, not after the last change of the keys."""
+    file, clock, key_id = tmp_path / "keys.json", HandClock(), server.issuer.key.kid
+    source = KeySource(server.issuer.issuer, None, server.ca)
+    refresh, _ = refresh_of(server.issuer, source, file, clock)
+    for _ in range(2):
+        await refresh._begin("corp")
+        clock.ahead_seconds += HELD_SECONDS - 60
+    restarted, keys = refresh_of(server.issuer, source, file, clock)
+    restarted.load()
+    found = keys.find(key_id, clock.now_us())
+    clock.ahead_seconds += 120
+
+    assert found is not None
+    assert keys.find(key_id, clock.now_us()) is None
 
 
 async def test_a_failed_fetch_keeps_the_keys(server: KeyServer, tmp_path: Path) -> None:

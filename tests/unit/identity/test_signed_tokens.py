@@ -217,6 +217,21 @@ def test_unknown_key_ids_cause_few_fetches() -> None:
     assert keys.wants_fetch("a", 100 + UNKNOWN_SECONDS - 1)
 
 
+def test_a_failed_fetch_does_not_make_a_key_unknown() -> None:
+    """After a failed fetch, the next token with an unknown key causes another fetch as soon as fetches may follow."""
+    keys = keys_of(ISSUER)
+    signed = SignedTokens({"corp": keys}, lambda *_: None, SystemClock())
+    text, now = with_header(ISSUER.token(), kid="new"), SystemClock().monotonic()
+    keys.fail("no answer")
+    refused = reason(signed, text)
+    after_failure = keys.wants_fetch("new", now)
+    keys.replace(keys.keys, int(time.time() * 1e6))
+    reason(signed, text)
+
+    assert refused == "refused"
+    assert (after_failure, keys.wants_fetch("new", now)) == (True, False)
+
+
 async def test_a_call_waits_for_a_fetch_and_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call whose token has an unknown key waits for a fetch.
 
