@@ -99,6 +99,8 @@ BUILT_IN = (
     BuiltIn("fairlead_broker.runtime.security_view", "CALLERS_MAX", "callers", "Number of callers whose verified tokens and decisions are remembered."),
     BuiltIn("fairlead_broker.identity.signed_tokens", "CHECKS_PER_SECOND_MAX", "signatures", "Number of signatures of tokens that a broker checks in a second, each of which takes about 0.1 ms; further calls wait for up to a second."),
     BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Minimum time between two fetches of an issuer's keys because of tokens with unknown keys."),
+    BuiltIn("fairlead_broker.access.refusal_sums", "CALLER_KINDS_MAX", "refusals", "Number of different refusals of one caller, or of one address without a token, that the audit log reports separately in ten seconds. Further refusals are counted in one record, because a caller may vary the names in its calls."),
+    BuiltIn("fairlead_broker.access.refusal_sums", "KINDS_MAX", "refusals", "Number of different refusals of all callers that the audit log reports separately in ten seconds."),
     BuiltIn(f"{_RUNTIME}.audit_log", "LINES_MAX", "records", "Number of records of the audit log that wait for the topic `__audit`, about 4 MB; further records are not written to the topic but counted, because a request never waits for the topic."),
     BuiltIn(f"{_SERVER}.ops_listener", "REQUESTS_AT_ONCE_MAX", "requests", "Number of concurrent requests on the ops listener: enough for probes and a few scrapers."),
     BuiltIn(f"{_SERVER}.ops_listener", "KEEP_ALIVE_SECONDS", "s", "Time after which an idle connection to the ops listener is closed."),

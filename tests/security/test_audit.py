@@ -13,6 +13,7 @@ from audit_kit import Lines
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead_api.audit_events import AUDIT_TOPIC, AuditRecord
+from fairlead_broker.access import refusal_sums
 from fairlead_broker.runtime import audit_log
 from issuer_kit import AUDIENCE, TestIssuer
 from security_kit import Secured
@@ -140,6 +141,31 @@ async def test_refusals_and_changes_have_one_line_each_without_secrets(tmp_path:
     for secret in (secured.admin, scene.token, scene.forged, "a secret record"):
         assert secret not in text
         assert secret.rpartition("_")[2] not in text
+
+
+async def test_a_stranger_that_varies_the_names_does_not_fill_the_audit_log(
+    secured: Secured, lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the refusals of one address, a limited number of names is reported; the other refusals are counted together.
+
+    The refusals of a caller with a token are reported as before.
+    """
+    monkeypatch.setattr(refusal_sums, "CALLER_KINDS_MAX", 3)
+    ann = (await secured.token("user:ann"))["token"]
+    lines.take()
+    for number in range(20):
+        await secured.call("GET", f"/v1/topics/guess-{number}")
+    await secured.call("GET", "/v1/topics/other", ann)
+    at_once = lines.take()
+    secured.cluster.broker(1).audit.write_sums()
+    [together] = lines.take()
+
+    assert [each.resource for each in at_once] == [
+        *(f"topic:guess-{number}" for number in range(4)),
+        "topic:other",
+    ]
+    assert (together.event, together.principal, together.address) == ("denied", "anonymous", "127.0.0.1")
+    assert (together.count, together.operation, together.resource, together.route) == (16, None, None, None)
 
 
 async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ import msgspec
 
 from fairlead_api.audit_events import AUDIT_LOGGER, AuditEvent, AuditOutcome, AuditRecord, cut
 from fairlead_api.configuration import AUDIT_TOPIC_KEY
+from fairlead_api.principals import ANONYMOUS
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.refusal_sums import SUM_SECONDS, RefusalKind, RefusalSums
@@ -161,8 +162,13 @@ class AuditLog:
 
     def write_sums(self) -> None:
         """Write the sums of equal refusals."""
-        for record, count in self._sums.take():
-            self._write(msgspec.structs.replace(record, count=count))
+        for kind, record, count in self._sums.take():
+            counted = msgspec.structs.replace(record, count=count)
+            if kind.is_rest:
+                counted = msgspec.structs.replace(counted, **_OF_ONE_REFUSAL)
+                if not kind.caller:
+                    counted = msgspec.structs.replace(counted, **_OF_ONE_CALLER)
+            self._write(counted)
 
     def _refuse(
         self,
@@ -191,7 +197,8 @@ class AuditLog:
             resource=cut(resource) or None,
             problem=problem,
         )
-        caller = principal or str(facts.get("address", ""))
+        # Callers without a token are distinguished by their addresses.
+        caller = str(facts.get("address", "")) if principal in (None, ANONYMOUS) else str(principal)
         if self._sums.add(RefusalKind(event, caller, operation, resource), record):
             self._write(record)
 
@@ -209,6 +216,17 @@ class AuditLog:
         line = msgspec.json.encode(record)
         _LOGGER.info("%s", line.decode())
         self._queue.add(line, self._clock.now_us())
+
+
+_OF_ONE_REFUSAL: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("operation", "resource", "route", "problem", "traceparent")
+)
+"""Fields that a sum of different refusals leaves out."""
+_OF_ONE_CALLER: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("principal", "token_id", "issuer", "kid", "address")),
+    "groups": (),
+}
+"""Fields that a sum of refusals of different callers leaves out."""
 
 
 def _caller(caller: Caller) -> dict[str, object]:
