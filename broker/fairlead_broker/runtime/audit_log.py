@@ -26,6 +26,7 @@ from fairlead_broker.access.refusal_sums import SUM_SECONDS, RefusalKind, Refusa
 from fairlead_broker.access.would_be_denied import DeniedOperation
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.cluster_values import cluster_value
+from fairlead_broker.credentials.failure_budget import network_of
 from fairlead_broker.registry.metadata import ClusterMetadata
 
 _LOGGER: Final = logging.getLogger(AUDIT_LOGGER)
@@ -197,8 +198,9 @@ class AuditLog:
             resource=cut(resource) or None,
             problem=problem,
         )
-        # Callers without a token are distinguished by their addresses.
-        caller = str(facts.get("address", "")) if principal in (None, ANONYMOUS) else str(principal)
+        # Callers without a token are distinguished by their addresses, or by their networks with IPv6.
+        address = network_of(str(facts.get("address", "")))
+        caller = address if principal in (None, ANONYMOUS) else str(principal)
         if self._sums.add(RefusalKind(event, caller, operation, resource), record):
             self._write(record)
 
