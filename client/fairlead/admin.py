@@ -671,7 +671,7 @@ class Admin:
         return await self._call("GET", "/v1/whoami", "whoami", WhoAmI)
 
     async def security_status(self) -> SecurityStatus:
-        """Return the security mode, and the operations that `enforce` mode would refuse, counted by one broker."""
+        """Return the security mode, and the operations that `enforce` mode would refuse, counted by all brokers."""
         return await self._call("GET", "/v1/security", "security status", SecurityStatus)
 
     async def tokens(self, principal: str | None = None) -> list[TokenDescription]:

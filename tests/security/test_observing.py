@@ -8,11 +8,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from broker_kit import Calls
-from cluster_kit import Cluster
+from cluster_kit import Cluster, until
+from fairlead_api.identifiers import BrokerId
 from fairlead_api.routes import ROUTES, Listener, Route
+from fairlead_broker.registry.records import encode
+from fairlead_broker.registry.store_writes import Put
 from figures import record
 from security_kit import Secured, path_of, resource_of
 
@@ -87,6 +91,52 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
         for r in CALLED
         if any(need.operation == "delete" and need.kind == "group" for need in r.access.gate)
     }
+
+
+async def test_the_list_has_the_denials_of_every_broker(tmp_path: Path) -> None:
+    """The list adds the counts of all brokers, and names the brokers that did not answer (rule Z3)."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, 2, superusers="user:root")
+        addresses = [str(cluster.brokers[number].addresses.data) for number in (1, 2)]
+        async with Calls(addresses[0]) as first, Calls(addresses[1]) as second:
+            made = await first.post("/v1/tokens", {"principal": "user:root"})
+            one, two = (Secured(cluster, calls, made.json["token"]) for calls in (first, second))
+            ann = (await one.token("user:ann"))["token"]
+            assert await set_mode(one, one.admin, "observe") == 200
+            await until(
+                lambda: cluster.broker(2).security.mode == "observe", "the second broker has the mode"
+            )
+            for secured, topic in ((one, "both"), (two, "both"), (two, "second")):
+                await secured.call("GET", f"/v1/topics/{topic}", ann)
+            status = (await one.call("GET", "/v1/security", one.admin)).json
+            own = (await one.call("GET", "/v1/security", one.admin, fairlead_forward="never")).json
+            await register_without_process(cluster, 9)
+            later = (await two.call("GET", "/v1/security", two.admin)).json
+    finally:
+        await cluster.close()
+
+    counts = [
+        {each["resource"]: each["count"] for each in found["would_be_denied"]}
+        for found in (status, own, later)
+    ]
+    assert counts == [
+        {"topic:both": 2, "topic:second": 1},
+        {"topic:both": 1},
+        {"topic:both": 2, "topic:second": 1},
+    ]
+    assert [found["silent_brokers"] for found in (status, own, later)] == [[], [], [9]]
+
+
+async def register_without_process(cluster: Cluster, broker: int) -> None:
+    """Store the registration of a broker at whose address no process listens."""
+    entry = cluster.broker(2).entry
+    known = entry.mirror.metadata.brokers[BrokerId(2)].value
+    addresses = msgspec.structs.replace(known.addresses, peer="127.0.0.1:1")
+    put = Put(
+        entry.keys.broker(BrokerId(broker)), encode(msgspec.structs.replace(known, addresses=addresses))
+    )
+    await entry.mirror.wait_for((await entry.coordination.transact((), (put,))).revision)
 
 
 @pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])

@@ -151,7 +151,7 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
 
 
 class DeniedDescription(Answer, frozen=True, kw_only=True):
-    """Operation that `enforce` mode would refuse, with the number of its occurrences on this broker."""
+    """Operation that `enforce` mode would refuse, with the number of its occurrences."""
 
     principal: str
     operation: str
@@ -189,7 +189,7 @@ class CertificateDescription(Answer, frozen=True, kw_only=True):
 
 
 class SecurityStatus(Answer, frozen=True, kw_only=True):
-    """Answer to `GET /v1/security`: the certificates of all running brokers, and the state of the answering broker."""
+    """Answer to `GET /v1/security`: the state of the answering broker, and certificates and denials of all brokers."""
 
     mode: str
     floor: str
@@ -197,6 +197,11 @@ class SecurityStatus(Answer, frozen=True, kw_only=True):
     tokens: int
     acls: int
     would_be_denied: list[DeniedDescription]
+    """Operations that `enforce` mode would refuse. In `observe` mode, the counts of all running brokers are added; a
+    broker that another broker asks, or that may not forward the call, answers with its own counts.
+    """
+    silent_brokers: list[int] = msgspec.field(default_factory=list)
+    """Running brokers that did not answer, whose counts are missing from `would_be_denied`."""
     issuers: list[IssuerDescription] = msgspec.field(default_factory=list)
     certificates: list[CertificateDescription] = msgspec.field(default_factory=list)
 

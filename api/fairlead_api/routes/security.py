@@ -78,7 +78,7 @@ SECURITY_ROUTES: Final = (
         path="/v1/security",
         summary="The security mode, and the operations that `enforce` mode would refuse",
         access=needs(on(Operation.DESCRIBE, Kind.SECURITY)),
-        answers=(_json(SecurityStatus, "the state of the broker that answers"),),
+        answers=(_json(SecurityStatus, "the state of the answering broker, and the denials of all brokers"),),
     ),
     Route(
         name="list_tokens",

@@ -6,6 +6,8 @@ changes records. Only the answer to the call that creates a token contains the t
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 
@@ -29,12 +31,17 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
+from fairlead_api.identifiers import BrokerId
 from fairlead_api.patterns import matches
 from fairlead_api.principals import check_principal_pattern
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.mode import SecurityMode
+from fairlead_broker.access.would_be_denied import DeniedOperation
 from fairlead_broker.identity.issuer_keys import IssuerKeys
+from fairlead_broker.peers.forwarded_callers import audited_caller_headers
+from fairlead_broker.peers.messages import decode
+from fairlead_broker.peers.peers import SHORT_CALL_SECONDS_MAX, PeerUnavailable
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.registry.security_records import AclRecord
 from fairlead_broker.runtime import Broker
@@ -92,6 +99,7 @@ class SecurityCalls:
     async def security_status(self, call: Call) -> None:
         """``GET /v1/security``."""
         view, metadata = self._broker.security, self._broker.metadata
+        denied, silent = await self._would_be_denied(call)
         await call.answer_json(
             SecurityStatus(
                 mode=view.mode,
@@ -105,17 +113,52 @@ class SecurityCalls:
                     for broker, registration in sorted(metadata.brokers.items())
                     for certificate in _certificates(broker, registration.value)
                 ],
-                would_be_denied=[
-                    DeniedDescription(
-                        principal=denied.principal,
-                        operation=denied.operation,
-                        resource=denied.resource,
-                        count=count,
-                    )
-                    for denied, count in view.would_be_denied.entries()
-                ],
+                would_be_denied=denied,
+                silent_brokers=silent,
             )
         )
+
+    async def _would_be_denied(self, call: Call) -> tuple[list[DeniedDescription], list[int]]:
+        """Return the operations that `enforce` mode would refuse, and the brokers that did not answer.
+
+        Clients call all brokers, so in `observe` mode the counts of all brokers are added.
+        """
+        counts, silent = Counter(dict(self._broker.security.would_be_denied.entries())), list[int]()
+        if call.may_forward and self._broker.security.mode is SecurityMode.OBSERVE:
+            own = self._broker.peer_side.peers.own.broker
+            others = [broker for broker in sorted(self._broker.metadata.brokers) if broker != own]
+            answers = await asyncio.gather(*(self._denied_at(broker, call) for broker in others))
+            for broker, found in zip(others, answers, strict=True):
+                counts.update(found or {})
+                if found is None:
+                    silent.append(broker)
+        described = [
+            DeniedDescription(
+                principal=denied.principal,
+                operation=denied.operation,
+                resource=denied.resource,
+                count=count,
+            )
+            for denied, count in counts.items()
+        ]
+        return described, silent
+
+    async def _denied_at(self, broker: BrokerId, call: Call) -> Mapping[DeniedOperation, int] | None:
+        """Return the counts of another broker, or None if the broker does not answer."""
+        headers = audited_caller_headers(call.access, call.client_address)
+        try:
+            answer = await self._broker.peer_side.peers.call(
+                broker, "GET", "/v1/security", headers=headers, timeout_seconds=SHORT_CALL_SECONDS_MAX
+            )
+        except PeerUnavailable:
+            return None
+        if answer.status != HTTPStatus.OK:
+            return None
+        status = decode(SecurityStatus, answer.body)
+        return {
+            DeniedOperation(each.principal, each.operation, each.resource): each.count
+            for each in status.would_be_denied
+        }
 
     async def list_tokens(self, call: Call) -> None:
         """``GET /v1/tokens``, sorted by id."""

@@ -10,7 +10,7 @@ from fairlead import Admin
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, fail_usage, is_terminal, run
-from fairlead_api.bodies.security import DeniedDescription, SecurityStatus
+from fairlead_api.bodies.security import SecurityStatus
 from fairlead_api.configuration import SECURITY_MODE_KEY
 
 Mode = Literal["open", "observe", "enforce"]
@@ -25,7 +25,7 @@ def security() -> None:
 
 @app.command("status")
 def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputFormat.TABLE) -> None:
-    """Show the security mode, and the operations that enforce mode would refuse, as counted by one broker.
+    """Show the security mode, and the operations that enforce mode would refuse, as counted by all brokers.
 
     Example: fairlead security status
     """
@@ -43,7 +43,7 @@ def status(bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, output: Output = OutputForm
             "issuers": ", ".join(each.name for each in found.issuers) or None,
         }
     )
-    _print_denied(found.would_be_denied)
+    _print_denied(found)
 
 
 @app.command("mode")
@@ -60,7 +60,7 @@ def mode(
     Example: fairlead security mode observe
     """
     if wanted == "enforce" and not yes:
-        _print_denied(_status(bootstrap).would_be_denied)
+        _print_denied(_status(bootstrap))
         if not is_terminal():
             fail_usage("enforce mode refuses every operation that no ACL allows; confirm with --yes")
         typer.confirm("Refuse every operation that no ACL allows?", abort=True)
@@ -81,8 +81,16 @@ def _status(bootstrap: str) -> SecurityStatus:
     return run(work())
 
 
-def _print_denied(denied: list[DeniedDescription]) -> None:
-    if denied:
+def _print_denied(status: SecurityStatus) -> None:
+    if status.would_be_denied:
         typer.echo()
-        rows = [(each.principal, each.operation, each.resource, each.count) for each in denied]
+        rows = [
+            (each.principal, each.operation, each.resource, each.count) for each in status.would_be_denied
+        ]
         print_rows(["PRINCIPAL", "WOULD BE REFUSED", "RESOURCE", "TIMES"], rows)
+    if status.silent_brokers:
+        brokers = ", ".join(map(str, status.silent_brokers))
+        typer.echo(
+            f"warning: brokers {brokers} did not answer; operations that only they counted are missing",
+            err=True,
+        )
