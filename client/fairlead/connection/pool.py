@@ -53,6 +53,8 @@ class ConnectionPool:
         self._current = _Pool(_client(settings, self._material))
         self._look_at = clock.monotonic() + LOOK_SECONDS
         self._opened_at = clock.monotonic()
+        self._fault: str | None = None
+        """Reason why the changed files cannot be used, or None."""
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
@@ -81,21 +83,25 @@ class ConnectionPool:
             await asyncio.wait(self._closing)
 
     def _look(self) -> None:
-        """Open a new pool if the TLS files have changed; keep the current pool if the new files cannot be used."""
+        """Open a new pool if the TLS files have changed; keep the current pool if the new files cannot be used.
+
+        Files that cannot be used are read again at the next check, because their cause may not change the files.
+        """
         self._look_at = clock.monotonic() + LOOK_SECONDS
         states = self._settings.tls.states()
         if states == self._states:
             return
-        self._states = states
         try:
             material = self._settings.tls.read()
-            if material == self._material:
-                return
-            opened = _Pool(_client(self._settings, material))
+            opened = None if material == self._material else _Pool(_client(self._settings, material))
         except SettingError as error:
-            _log.warning("changed TLS files cannot be used; the previous files stay in use: %s", error)
+            if str(error) != self._fault:
+                _log.warning("changed TLS files cannot be used; the previous files stay in use: %s", error)
+            self._fault = str(error)
             return
-        self._use(opened, material)
+        self._states, self._fault = states, None
+        if opened is not None:
+            self._use(opened, material)
 
     def _use(self, opened: _Pool, material: TlsMaterial | None) -> None:
         self._material, previous, self._current = material, self._current, opened
