@@ -67,12 +67,13 @@ async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(
 
 
 @pytest.mark.slow
-async def test_records_after_the_backup_are_not_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["isr", "quorum"])
+async def test_records_after_the_backup_are_not_lost(tmp_path: Path, mode: str) -> None:
     """With a restored store, the replica with the longest log leads, although the backup prefers another replica."""
     cluster = await Cluster.open(tmp_path)
     try:
         await cluster.start(1, 2, 3)
-        topic_id = await cluster.topic("flights")
+        topic_id = await cluster.topic("flights", replication_mode=mode)
         await (await cluster.led("flights", topic_id)).produce(b"before the backup")
         await cluster.in_sync(topic_id, 1, 2, 3)
         preferred = cluster.record(topic_id).replicas[0].broker
@@ -80,17 +81,17 @@ async def test_records_after_the_backup_are_not_lost(tmp_path: Path) -> None:
         shutil.copy(tmp_path / STORE, tmp_path / "backup.sqlite")
         await open_again(cluster)
         await cluster.stop(preferred)
-        await (await cluster.led("flights", topic_id)).produce(b"another epoch")
+        other = await (await cluster.led("flights", topic_id)).produce(b"another epoch")
         await cluster.start(preferred)
         await cluster.in_sync(topic_id, 1, 2, 3)
-        await cluster.copied(topic_id, 2)
+        await cluster.equal(topic_id, other.base_offset)
         await cluster.stop(preferred)
-        await (await cluster.led("flights", topic_id)).produce(b"acknowledged while it was away")
+        last = await (await cluster.led("flights", topic_id)).produce(b"acknowledged while it was away")
         seen = cluster.record(topic_id).leader_epoch
         await open_again(cluster, tmp_path / "backup.sqlite")
         await until(lambda: cluster.record(topic_id).leader_epoch > seen, "the epoch is an old one")
         await cluster.in_sync(topic_id, 1, 2, 3)
-        copies = await cluster.copied(topic_id, 3)
+        copies = await cluster.equal(topic_id, last.base_offset)
         record = cluster.record(topic_id)
     finally:
         await cluster.close()
