@@ -35,6 +35,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from pairing import Pairs, table
+from peers.awake import awake_processors
 from peers.brokers import FairleadPeer, KafkaPeer, PeerProcess, alone, both_peers, cpu_seconds, fetch_kafka
 
 from fairlead import Admin, Producer, Table
@@ -360,7 +361,8 @@ def producers_while_cleaning(options: argparse.Namespace, folder: Path) -> dict[
     settings.write_text("config_values: {log.cleaner.backoff.ms: 50}\n", encoding="ascii")
     peer = FairleadPeer.start(folder, "--config", str(settings))
     try:
-        rounds = [asyncio.run(_latencies(peer, records, number)) for number in range(options.pairs)]
+        with awake_processors():
+            rounds = [asyncio.run(_latencies(peer, records, number)) for number in range(options.pairs)]
     finally:
         peer.stop()
     pairs = []
