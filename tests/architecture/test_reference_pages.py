@@ -58,10 +58,16 @@ def test_the_page_of_limits_shows_only_recorded_figures(monkeypatch: pytest.Monk
     """A figure that the record of the proof lacks leaves out its row, and a table without a row is left out."""
     monkeypatch.syspath_prepend(str(GENERATOR.parent))
     figures = import_module("records.overload_figures")
-    flood = {"in_flight": 4000, "requests_per_second": 9876, "broker_cpu_us_per_request": 140, "failures": 0}
+    flood: dict[str, float] = {"in_flight": 4000, "requests_per_second": 9876, "failures": 0}
+    flood["broker_cpu_us_per_request"] = 140
     flood |= {"broker_cpu_share": 0.9, "quiet_p99_ms": 8.1, "beside_p99_ms": 871.2}
     flood |= {"memory_before_mib": 100, "memory_peak_mib": 162}
-    killed = {"brokers": 3, "through": 2, "offered_share_of_limit": 10.0, "admitted_share_of_limit": 0.98}
+    killed: dict[str, float] = {
+        "brokers": 3,
+        "through": 2,
+        "offered_share_of_limit": 10.0,
+        "admitted_share_of_limit": 0.98,
+    }
     killed |= {"seconds_after_kill_of_controller": 10.0}
     counts = {"stranger: flood": flood, "tenant over its quota, controller killed": killed}
     rows = [line for line in figures.strangers(counts).splitlines() if line.startswith("| batches")]
