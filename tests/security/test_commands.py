@@ -57,6 +57,7 @@ async def test_an_administrator_admits_a_producer(secured: Secured, tmp_path: Pa
     known = await shell("acl check user:ann write topic:orders", admin)
     tokens = await shell("token list", admin)
     mode = await shell("security mode enforce --yes", admin)
+    lower = await shell("security mode observe", admin)
     bad = await shell("acl allow user:ann fly topic:orders", admin)
 
     assert (nameless[0], "FAIRLEAD_TOKEN_FILE" in nameless[1]) == (4, True)
@@ -66,6 +67,8 @@ async def test_an_administrator_admits_a_producer(secured: Secured, tmp_path: Pa
         trimmed,
         mode,
     )
+    # The broker was started with `--security enforce`, and does not leave this mode.
+    assert (lower[0], "--security enforce" in lower[1], "warning" in mode[1]) == (0, True, False)
     assert stat.S_IMODE((tmp_path / "ann.token").stat().st_mode) == 0o600
     assert again[0] != 0
     assert (refused[0], "fairlead acl allow user:ann " in refused[1]) == (4, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -14,6 +14,8 @@ from fairlead_api.bodies.security import SecurityStatus
 from fairlead_api.configuration import SECURITY_MODE_KEY
 
 Mode = Literal["open", "observe", "enforce"]
+MODES = get_args(Mode)
+"""Modes, from the least to the most strict."""
 
 app = typer.Typer(no_args_is_help=True, help="Show and change the security mode.")
 
@@ -65,12 +67,19 @@ def mode(
             fail_usage("enforce mode refuses every operation that no ACL allows; confirm with --yes")
         typer.confirm("Refuse every operation that no ACL allows?", abort=True)
 
-    async def work() -> None:
+    async def work() -> str:
         async with Admin(bootstrap) as admin:
             await admin.alter_cluster_config({SECURITY_MODE_KEY: wanted})
+            return (await admin.security_status()).floor
 
-    run(work())
-    print_done(f"the security mode is {wanted}", {"mode": wanted}, output)
+    floor = run(work())
+    print_done(f"the security mode is {wanted}", {"mode": wanted, "floor": floor}, output)
+    if MODES.index(floor) > MODES.index(wanted):
+        typer.echo(
+            f"warning: a broker was started with --security {floor}, and stays in this mode until it is started with "
+            "another mode",
+            err=True,
+        )
 
 
 def _status(bootstrap: str) -> SecurityStatus:
