@@ -29,6 +29,7 @@ from fairlead_api.bodies.requests import (
 from fairlead_api.problems import ProblemError
 from fairlead_broker.peers.http_clients import cancellable, client_builder, problem_in
 from fairlead_broker.sources.credentials import SourceCredentials
+from fairlead_broker.sources.source_topics import flaw_of
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 10.0
@@ -110,8 +111,12 @@ class SourceCluster:
         )
 
     async def topic(self, name: str) -> TopicDescription:
-        """Return a topic with its configuration. Raises like `_send`."""
-        return await self._json("GET", f"/v1/topics/{quote(name)}", TopicDescription)
+        """Return a topic with its configuration. Raises like `_send`, also for a description that is not sound."""
+        topic = await self._json("GET", f"/v1/topics/{quote(name)}", TopicDescription)
+        if (flaw := flaw_of(topic)) is not None:
+            msg = f"the description of topic {name} is not sound: {flaw}"
+            raise SourceUnreachable(msg)
+        return topic
 
     async def offsets(self, request: OffsetsLookupRequest) -> OffsetsLookupAnswer:
         """Return the offsets at positions of partitions. Raises like `_send`."""

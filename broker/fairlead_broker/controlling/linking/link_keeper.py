@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,6 +26,7 @@ from fairlead_api.configuration import (
     ConfigInput,
     ConfigSource,
 )
+from fairlead_api.excerpts import shortened
 from fairlead_api.identifiers import Revision, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import Clock
@@ -47,6 +49,7 @@ from fairlead_broker.registry.link_records import LinkRecord, LinkState
 from fairlead_broker.registry.metadata import Change, LinkChange, TopicChange
 from fairlead_broker.registry.records import MirrorOf, MirrorState, config_texts
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceUnreachable
+from fairlead_broker.sources.source_topics import flaw_of
 from fairlead_broker.sources.sources import Sources
 
 SURVEY_SECONDS: Final = 10.0
@@ -218,9 +221,10 @@ class LinkKeeper:
             record = self._metadata.links.get(link)
             if record is not None and record.value.state is LinkState.RUNNING:
                 try:
-                    await self._survey(link, record.value, watch.view)
-                    await self._copy_groups(link)
-                    await self._acls.copy(link)
+                    with _contained(link):
+                        await self._survey(link, record.value, watch.view)
+                        await self._copy_groups(link)
+                        await self._acls.copy(link)
                     watch.view.survey_problem = None
                 except CoordinationClosed:
                     raise
@@ -277,8 +281,9 @@ class LinkKeeper:
         self._promotions.notice(link, {name: mirror.state for name, mirror in mirrors.items()})
         for name in sorted(mirrors, key=lambda name: not mirrors[name].failover):
             try:
-                async with self._admin.switching(name):
-                    waits |= await self._promotions.advance(name, source, self._copy_groups)
+                with _contained(link):
+                    async with self._admin.switching(name):
+                        waits |= await self._promotions.advance(name, source, self._copy_groups)
             except (SourceUnreachable, ProblemError) as error:
                 failure = error
                 # A failover ends soon, although its source does not answer.
@@ -302,6 +307,9 @@ class LinkKeeper:
         begun = revision = self._metadata.metadata_revision
         local = self._local(link)
         for topic in found.items:
+            if (flaw := flaw_of(topic)) is not None:
+                _log.warning("topic of a source ignored", link=link, topic=shortened(topic.name), reason=flaw)
+                continue
             name = record.prefix + topic.name
             if self._metadata.metadata_revision != revision:
                 local, revision = self._local(link), self._metadata.metadata_revision
@@ -404,6 +412,22 @@ class LinkKeeper:
             await self._admin.set_eras(name, eras)
 
 
+@contextmanager
+def _contained(link: str) -> Iterator[None]:
+    """Raise `SourceUnreachable` for an unexpected error, because a source may send anything.
+
+    The exception for a broken invariant is raised unchanged, and stops the broker.
+    """
+    try:
+        yield
+    except (SourceUnreachable, ProblemError, CoordinationError, AssertionError):
+        raise
+    except Exception as error:
+        _log.exception("unexpected error contained", work="link", subject=link, reason=repr(error))
+        msg = f"an answer of the source was not understood: {error!r}"
+        raise SourceUnreachable(msg) from error
+
+
 def _concerned(change: Change | None) -> str | None:
     """Return the link whose source is to be surveyed after a change: a changed link, or that of a promoted mirror."""
     if isinstance(change, LinkChange):
@@ -441,6 +465,6 @@ def _config_of(topic: TopicDescription, record: LinkRecord, replication_factor: 
     }
     # The batches of a quorum topic are copied like other batches; the mirror itself always uses in-sync replicas.
     config[REPLICATION_MODE_KEY] = ISR_MODE
-    if MIN_ISR in config:
+    if config.get(MIN_ISR, "").isdecimal():
         config[MIN_ISR] = str(min(int(config[MIN_ISR]), replication_factor))
     return {**config, **config_texts(record.config)}

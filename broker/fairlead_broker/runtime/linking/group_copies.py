@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -17,7 +18,7 @@ import msgspec
 from fairlead_api.bodies.group_answers import CommitAnswer, CommittedOffset, GroupListing, OffsetsAnswer
 from fairlead_api.bodies.group_requests import CommitRequest, OffsetCommit
 from fairlead_api.bodies.media_types import JSON
-from fairlead_api.identifiers import Offset, PartitionIndex, TopicId, TopicIdPartition
+from fairlead_api.identifiers import Offset, PartitionIndex, TopicId, TopicIdPartition, is_group_name
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controlling.linking.link_admin import LinkAdmin
 from fairlead_broker.links.selection import is_chosen
@@ -89,7 +90,7 @@ class GroupCopies:
             ],
         )
         for each in await source.items("/v1/groups", GroupListing):
-            if is_chosen(record.groups, each.group):
+            if is_group_name(each.group) and is_chosen(record.groups, each.group):
                 answer = await source.get(f"/v1/groups/{quote(each.group, safe='')}/offsets", OffsetsAnswer)
                 async with self.committing:
                     await self._copy_group(link, each.group, answer.offsets, names, ends)
@@ -116,14 +117,17 @@ class GroupCopies:
                 continue
             offset = min(Offset(each.offset), end.end_offset)
             if copied.get((group, key)) != offset:
-                commits[group, key] = OffsetCommit(
-                    topic=names[key.topic_id][0],
-                    topic_id=key.topic_id,
-                    partition=each.partition,
-                    offset=offset,
-                    leader_epoch=each.leader_epoch if offset == each.offset else None,
-                    metadata=each.metadata,
-                )
+                commit = {
+                    "topic": names[key.topic_id][0],
+                    "topic_id": key.topic_id,
+                    "partition": each.partition,
+                    "offset": offset,
+                    "leader_epoch": each.leader_epoch if offset == each.offset else None,
+                    "metadata": each.metadata,
+                }
+                # What no client of this cluster could commit is not copied either.
+                with suppress(msgspec.ValidationError, ProblemError):
+                    commits[group, key] = msgspec.convert(commit, OffsetCommit)
         if not commits:
             return
         try:
