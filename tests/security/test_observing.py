@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from cluster_kit import Cluster, until
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.routes import ROUTES, Listener, Route
 from fairlead_broker.registry.records import encode
-from fairlead_broker.registry.store_writes import Put
+from fairlead_broker.registry.store_writes import Delete, Put
 from figures import record
 from security_kit import Secured, path_of, resource_of
 
@@ -111,8 +112,8 @@ async def test_the_list_has_the_denials_of_every_broker(tmp_path: Path) -> None:
                 await secured.call("GET", f"/v1/topics/{topic}", ann)
             status = (await one.call("GET", "/v1/security", one.admin)).json
             own = (await one.call("GET", "/v1/security", one.admin, fairlead_forward="never")).json
-            await register_without_process(cluster, 9)
-            later = (await two.call("GET", "/v1/security", two.admin)).json
+            async with registered_without_process(cluster, 9):
+                later = (await two.call("GET", "/v1/security", two.admin)).json
     finally:
         await cluster.close()
 
@@ -128,15 +129,17 @@ async def test_the_list_has_the_denials_of_every_broker(tmp_path: Path) -> None:
     assert [found["silent_brokers"] for found in (status, own, later)] == [[], [], [9]]
 
 
-async def register_without_process(cluster: Cluster, broker: int) -> None:
-    """Store the registration of a broker at whose address no process listens."""
+@asynccontextmanager
+async def registered_without_process(cluster: Cluster, broker: int) -> AsyncIterator[None]:
+    """Store the registration of a broker at whose address no process listens, during the block."""
     entry = cluster.broker(2).entry
     known = entry.mirror.metadata.brokers[BrokerId(2)].value
     addresses = msgspec.structs.replace(known.addresses, peer="127.0.0.1:1")
-    put = Put(
-        entry.keys.broker(BrokerId(broker)), encode(msgspec.structs.replace(known, addresses=addresses))
-    )
+    key = entry.keys.broker(BrokerId(broker))
+    put = Put(key, encode(msgspec.structs.replace(known, addresses=addresses)))
     await entry.mirror.wait_for((await entry.coordination.transact((), (put,))).revision)
+    yield
+    await entry.mirror.wait_for((await entry.coordination.transact((), (Delete(key),))).revision)
 
 
 @pytest.mark.parametrize("states", [6, pytest.param(200, marks=pytest.mark.scenario)])
