@@ -22,6 +22,7 @@ from fairlead import Admin, Consumer, Delivery, Producer
 from fairlead.errors import FairleadError
 from fairlead_api.bodies.metadata import PartitionMetadata
 from fairlead_api.configuration import ConfigInput
+from fairlead_broker.controller.failure_detector import ENDED_SECONDS
 
 Condition: TypeAlias = Callable[[], Awaitable[bool]]
 """Function that checks once whether a condition is met."""
@@ -219,6 +220,8 @@ async def _outage(cluster: FairleadCluster, topic: str, end: Callable[[int], flo
         await asyncio.to_thread(cluster.kill_broker, leader)
         await asyncio.to_thread(cluster.start_broker, leader)
     await settled(cluster)
+    # Brokers that have ended several leases early wait for the next lease to expire.
+    await asyncio.sleep(max(0.0, ENDED_SECONDS - (time.monotonic() - ended_at)))
     return outage, len(paced.errors)
 
 

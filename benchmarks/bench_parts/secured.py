@@ -56,6 +56,8 @@ COMPARISONS = (
 """Comparisons: name, the two setups that are compared, and the target ratios for producing and consuming."""
 REPEATS = 5
 """Measurements of each Fairlead broker in a round, since the ratios of these brokers are near to 1."""
+TURNS = 40
+"""Turns of a broker in each security mode, for each round."""
 HANDSHAKE_SECONDS = 5.0
 HANDSHAKES_AT_ONCE = 8
 HANDSHAKES_PER_SECOND = 500
@@ -78,15 +80,16 @@ class Scene:
 
     def start(self) -> None:
         """Start a broker of each kind."""
-        administrator = self._folder / "admin.token"
+        administrator = self.administrator = self._folder / "admin.token"
         self.kafka = self._started(KafkaPeer.start(self._folder, self._jars, self.tls))
         self.plain = self._started(FairleadPeer.start(self._folder, name="plain"))
         self.encrypted = self._started(
             FairleadPeer.start(self._folder, "--tls", str(self.tls), name="encrypted")
         )
-        enforcing = ("--security", "enforce", "--admin-token-file", str(administrator))
+        # The setting `security` is the least strict mode of a broker; the cluster's mode is changed between the turns.
+        enforcing = ("--security", "open", "--admin-token-file", str(administrator))
         self.enforced = self._started(FairleadPeer.start(self._folder, *enforcing, name="enforced"))
-        self.token = _admit(self.enforced.url, administrator, self._folder / "user.token")
+        self.token = _enforce(self.enforced.url, administrator, self._folder / "user.token")
 
     def _started(self, peer: PeerT) -> PeerT:
         self.peers.append(peer)
@@ -118,7 +121,7 @@ def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Compare TLS with plaintext and with Kafka's TLS, and access rules with an open broker; measure handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
         figures = measured_in_turn(scene, options.pairs)
-        requests_case = enforced_requests(scene, options.pairs, max(100, options.records // 500))
+        requests_case = enforced_requests(scene, options.pairs * TURNS)
         scene.alone(scene.encrypted)
         shaken = [asyncio.run(handshakes(scene)) for _ in range(options.pairs)]
     cases = [*cases_of(figures), requests_case]
@@ -192,31 +195,26 @@ def _values(rounds: list[list[Rates]], place: int, in_rounds: bool) -> tuple[flo
     return tuple(median(each) for each in values) if in_rounds else tuple(chain.from_iterable(values))
 
 
-def enforced_requests(scene: Scene, pairs: int, requests: int) -> Pairs:
+def enforced_requests(scene: Scene, turns: int) -> Pairs:
     """Compare requests with one JSON record and a token to the same requests in `open` mode.
 
     Of everything that `make bench` measures, these requests do the least work apart from authentication and access
-    decisions.
+    decisions. One broker is measured in both modes, in many short turns.
     """
-    rates: dict[str, list[float]] = {"enforced": [], "plain": []}
-    setups: list[tuple[FairleadPeer, Path | None]] = [(scene.enforced, scene.token), (scene.plain, None)]
-    for number in range(pairs * REPEATS):
-        for peer, token in setups[:: -1 if number % 2 else 1]:
-            scene.alone(peer)
-            bench = scene.bench(peer)
-            with _variables({} if token is None else {"FAIRLEAD_TOKEN_FILE": str(token)}):
-                topic = bench.fairlead_topic("replicated")
-                command = [sys.executable, str(HERE / "workloads/http_workload.py"), "--url", peer.url]
-                command += ["--topic", topic, "--requests", str(requests), "--batch", "1"]
-                command += [] if token is None else ["--token-file", str(token)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                bench.delete_fairlead_topic(topic)
-            if done.returncode != 0:
-                msg = f"requests ended with {done.returncode}: {done.stderr[-3000:]}"
-                raise PeerFailedError(msg)
-            rates[peer.name].append(float(json.loads(done.stdout)["requests_per_second"]))
+    scene.alone(scene.enforced)
+    bench = scene.bench(scene.enforced)
+    with _variables({"FAIRLEAD_TOKEN_FILE": str(scene.token)}):
+        topic = bench.fairlead_topic("replicated")
+    command = [sys.executable, str(HERE / "workloads/alternating_requests.py"), "--url", scene.enforced.url]
+    command += ["--topic", topic, "--token-file", str(scene.token), "--turns", str(turns)]
+    command += ["--admin-token-file", str(scene.administrator)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        msg = f"requests ended with {done.returncode}: {done.stderr[-3000:]}"
+        raise PeerFailedError(msg)
+    rates = json.loads(done.stdout)
     case = "JSON, 1 record per request: enforce with a token, against open (in the column of the peer)"
-    return Pairs(case, "requests/s", tuple(rates["enforced"]), tuple(rates["plain"]), ENFORCE_TARGET)
+    return Pairs(case, "requests/s", tuple(rates["enforce"]), tuple(rates["open"]), ENFORCE_TARGET)
 
 
 def _kafka(scene: Scene, bench: Bench, tls: Path | None) -> Rates:
@@ -282,14 +280,15 @@ async def _slowest(producer: Producer, topic: str, seconds: float) -> float:
     return sorted(taken)[len(taken) * 99 // 100]
 
 
-def _admit(url: str, administrator: Path, token: Path) -> Path:
-    """Create the token of a user with access to every topic, and return the token's file."""
+def _enforce(url: str, administrator: Path, token: Path) -> Path:
+    """Create the token of a user with access to every topic, enforce access rules, and return the token's file."""
     program = str(Path(sys.executable).with_name("fairlead"))
     environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": url, "FAIRLEAD_TOKEN_FILE": str(administrator)}
     for words in (
         ("token", "create", "user:bench", "--file", str(token)),
         ("acl", "allow", "user:bench", "all", "topic:*"),
         ("acl", "allow", "user:bench", "all", "cluster:*"),
+        ("security", "mode", "enforce", "--yes"),
     ):
         subprocess.run([program, *words], check=True, env=environment, capture_output=True)
     return token

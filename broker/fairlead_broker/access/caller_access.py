@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairlead_api.access_needs import SINGLE_KINDS, Access, Audience, Kind, NameSource, Operation
+from fairlead_api.access_needs import SINGLE_KINDS, SINGLE_NAME, Access, Audience, Kind, NameSource, Operation
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import AclIndex
 from fairlead_broker.access.caller import NOBODY, Caller
@@ -85,11 +85,16 @@ class CallerAccess:
             if not observed:
                 raise missing_token()
             return
+        decide = self.rules.decide
         for need in access.needs:
             if need.source is NameSource.PATH:
-                self.require(need.operation, need.kind, parameters[need.kind])
+                name = parameters[need.kind]
             elif need.source is NameSource.SINGLE:
-                self.require(need.operation, need.kind, "*")
+                name = SINGLE_NAME
+            else:
+                continue
+            if not decide(need.operation, need.kind, name).allowed:
+                self.require(need.operation, need.kind, name)
 
     def require(self, operation: Operation, kind: Kind, name: str) -> None:
         """Raise `forbidden`, or `unauthenticated` for a caller without a token, unless the operation is allowed."""

@@ -51,6 +51,8 @@ class CallerQuota:
         "_refused",
         "_requests",
         "_under_way",
+        "counts_bodies",
+        "has_rates",
         "is_limited",
     )
 
@@ -76,14 +78,13 @@ class CallerQuota:
         }
         self.is_limited = bool(rates or under_way)
         """Whether the caller has any limit."""
+        self.has_rates = bool(rates)
+        """Whether the bytes or the number of requests of the caller in a second are limited."""
+        self.counts_bodies = bool(self._produce)
+        """Whether the size of produce bodies is limited."""
         self._now = now
         self._refused = refused
         self._holds = holds
-
-    @property
-    def counts_bodies(self) -> bool:
-        """Whether the size of produce bodies is limited."""
-        return bool(self._produce)
 
     def begin(self, traffic: Traffic, body_bytes: int) -> None:
         """Admit a request and charge it. Raises `throttled`, in which case nothing is charged.
@@ -167,7 +168,8 @@ class QuotaView:
 
     def of(self, access: CallerAccess, address: str) -> CallerQuota:
         """Return the limits of a caller, unless the mode is `open`; `address` identifies an anonymous caller."""
-        self._follow()
+        if self._revision != self._metadata.security_revision:
+            self._compile()
         known = self._callers.get(access)
         if known is not None:
             return known
@@ -209,7 +211,8 @@ class QuotaView:
         """Return the limits of a caller, each with its last known use in the cluster."""
         if access.is_open:
             return []
-        self._follow()
+        if self._revision != self._metadata.security_revision:
+            self._compile()
         name = network_of(address) if access.caller.is_anonymous else None
         limits = self.table.of(access.caller.principal, name)
         return [(each, self._use_of_limit(each.key)) for each in _applying(access, limits)]
@@ -226,10 +229,6 @@ class QuotaView:
     def _use_of_limit(self, key: UseKey) -> float:
         counter = self._under_way.get(key)
         return self._use.get(key, 0.0) + self._others(key) if counter is None else float(counter.count)
-
-    def _follow(self) -> None:
-        if self._revision != self._metadata.security_revision:
-            self._compile()
 
     def _compile(self) -> None:
         self._revision = self._metadata.security_revision

@@ -50,7 +50,9 @@ class AccessGate:
         self._quotas = quotas
 
     def admit(self, call: Call, *, waited: bool = False) -> Awaitable[None] | None:
-        """Set the call's access. Raises `unauthenticated` or `forbidden`.
+        """Set the call's access, and charge the call to its caller's quotas.
+
+        Raises `unauthenticated`, `forbidden` or `throttled`.
 
         Returns an awaitable if the caller's token can be verified only after a wait; after the wait, `admit` must be
         called again with `waited`.
@@ -65,10 +67,20 @@ class AccessGate:
                 return pending.wait()
         else:
             call.access = callers.of(_forwarded(call, call.peer.broker))
-        if not call.access.is_open:
-            call.access.check(call.matched_route.access, call.parameters)
-            if self._quotas is not None and call.peer is None:
-                self._charge(call, self._quotas)
+        access = call.access
+        if not access.is_open:
+            route = call.matched_route
+            access.check(route.access, call.parameters)
+            if (
+                self._quotas is not None
+                and call.peer is None
+                and route.access.audience is not Audience.PUBLIC
+            ):
+                quota = self._quotas.of(access, (call.scope.get("client") or UNKNOWN)[0])
+                if quota.is_limited:
+                    is_counted = quota.counts_bodies and route.traffic is Traffic.PRODUCE
+                    quota.begin(route.traffic, call.announced_bytes if is_counted else 0)
+                    call.quota = quota
         return None
 
     def remembered(self, scope: Scope) -> str | None:
@@ -77,19 +89,6 @@ class AccessGate:
             return None
         values = [value for name, value in scope["headers"] if name == AUTHORIZATION]
         return self._callers.remembered(values[0]) if len(values) == 1 else None
-
-    @staticmethod
-    def _charge(call: Call, quotas: QuotaView) -> None:
-        """Charge a call to its caller's quotas. Raises `throttled`."""
-        route = call.matched_route
-        if route.access.audience is Audience.PUBLIC:
-            return
-        quota = quotas.of(call.access, (call.scope.get("client") or UNKNOWN)[0])
-        if not quota.is_limited:
-            return
-        is_counted = quota.counts_bodies and route.traffic is Traffic.PRODUCE
-        quota.begin(route.traffic, call.announced_bytes if is_counted else 0)
-        call.quota = quota
 
     @staticmethod
     def end(call: Call) -> None:

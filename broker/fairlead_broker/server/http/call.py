@@ -362,7 +362,7 @@ class Call:
         assert self.status == 0, f"a second answer ({status}) for one request"
         self.status = status
         await self.body_reader.ended()
-        if self.quota is not None:
+        if self.quota is not None and self.quota.has_rates:
             headers = self._charged(headers, nbytes)
         if self.stamp is not None:
             headers = [*headers, *self.stamp()]

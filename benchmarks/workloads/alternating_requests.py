@@ -1,0 +1,85 @@
+"""Requests with one JSON record to one broker, in short turns in the modes `open` and `enforce`, in a separate process.
+
+Two modes whose costs differ by a few percent are compared turn by turn in the same broker, because other work on the
+machine changes the speed by more than that within seconds, and no two processes are equally fast. The program prints a
+JSON object with the requests per second of each turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import uvloop
+from http_workload import answered
+from pyreqwest.client import Client, ClientBuilder
+
+from fairlead import Admin
+
+AT_ONCE = 16
+BODY = json.dumps({"records": [{"value": "v" * 100}]}).encode()
+
+
+async def turn(client: Client, url: str, requests: int) -> float:
+    """Send the requests of a turn, several at a time, and return their number per second."""
+    numbers = iter(range(requests))
+
+    async def worker() -> None:
+        for _ in numbers:
+            await answered(client.post(url), BODY)
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(worker())
+    return requests / (time.perf_counter() - began)
+
+
+async def change(admin: Admin, mode: str) -> None:
+    """Change the security mode, and wait until the broker applies it."""
+    await admin.alter_cluster_config({"security.mode": mode})
+    async with asyncio.timeout(10):
+        while (await admin.whoami()).mode != mode:
+            pass
+
+
+async def work(options: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the requests per second of each turn in each mode."""
+    token = options.token_file.read_text(encoding="ascii").strip()
+    clients = {
+        mode: ClientBuilder()
+        .http2_prior_knowledge()
+        .no_proxy()
+        .tcp_nodelay(True)
+        .default_headers({"authorization": f"Bearer {token}"} if mode == "enforce" else {})
+        .build()
+        for mode in ("open", "enforce")
+    }
+    url = f"{options.url}/v1/topics/{options.topic}/records?acks=all"
+    rates: dict[str, list[float]] = {mode: [] for mode in clients}
+    async with Admin(options.url, token_file=options.admin_token_file) as admin:
+        for number in range(options.turns + 1):
+            for mode in ("open", "enforce") if number % 2 else ("enforce", "open"):
+                await change(admin, mode)
+                rates[mode].append(await turn(clients[mode], url, options.requests))
+        await change(admin, "enforce")
+    return {mode: measured[1:] for mode, measured in rates.items()}
+
+
+def main() -> None:
+    """Parse the command line, send the requests and print the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--token-file", type=Path, required=True, help="token of the requests in `enforce`")
+    parser.add_argument("--admin-token-file", type=Path, required=True, help="token that may change the mode")
+    parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")
+    parser.add_argument("--requests", type=int, default=500, help="number of requests in a turn")
+    print(json.dumps(uvloop.run(work(parser.parse_args()))))
+
+
+if __name__ == "__main__":
+    main()
