@@ -1,4 +1,4 @@
-"""Page of the records of the proofs, with the counts of the proofs of security and of pods."""
+"""Page with the counts of the proofs of security and of pods."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ TEXT: Final = """<!-- Generated from the records in docs/proof by docs/generate/
 # Records of the proofs
 
 `make prove` runs the [long proofs](../explanation/proofs.md) and writes a record of each to `docs/proof/<part>.json`,
-with the commit, the machine and all counts. These are the last records:
-
+with the date, the commit, the machine and all counts. This page shows the counts of security and of pods.
 """
 SEARCHES_TEXT: Final = """
 ## Forged tokens and wrong decisions
@@ -52,26 +51,19 @@ are not stored as acknowledged:
 
 def pages() -> dict[str, str]:
     """Return the text of the page by its path under docs/reference."""
-    records = {
-        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(PROOFS.glob("*.json"))
-    }
-    rows = [
-        [
-            code(name),
-            each["made_at"].partition("T")[0],
-            _duration(each["seconds"]),
-            "passed" if each["passed"] else "failed",
-        ]
-        for name, each in records.items()
-    ]
-    text = TEXT + table(["proof", "date", "duration", "result"], rows)
-    counts = {name: each["counts"] for name, each in records.items()}
     return {
-        "proof-records.md": text
-        + _searches(counts["access-searches"])
-        + _tests(SECURITY_TEXT, counts.get("security", {}).get("figures", {}))
-        + _tests(PODS_TEXT, counts["pods"])
+        "proof-records.md": TEXT
+        + _searches(_counts("access-searches"))
+        + _tests(SECURITY_TEXT, _counts("security").get("figures", {}))
+        + _tests(PODS_TEXT, _counts("pods"))
     }
+
+
+def _counts(proof: str) -> dict[str, Any]:
+    """Return the counts in the record of a proof; empty without a record."""
+    path = PROOFS / f"{proof}.json"
+    counts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["counts"] if path.exists() else {}
+    return counts
 
 
 def _searches(counts: Mapping[str, Any]) -> str:
@@ -105,7 +97,3 @@ def _inside(value: object) -> str:
 
 def _name(name: str) -> str:
     return code(name) if "/" in name else name.replace("_", " ")
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
