@@ -37,6 +37,7 @@ from fairlead.settings import DEFAULT_BOOTSTRAP, Duration, connection_of, second
 from fairlead.tls_files import FilePath
 from fairlead.topic_partition import TopicPartition
 from fairlead_api.bodies.cleaning import PartitionCleaning
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.group_answers import (
     CommitAnswer,
     CommittedOffset,
@@ -110,7 +111,7 @@ from fairlead_api.bodies.security import (
     TokenDescription,
     WhoAmI,
 )
-from fairlead_api.bodies.transactions import DecidedTransaction, PartitionTransactions, TransactionDescription
+from fairlead_api.bodies.transactions import PartitionTransactions, TransactionDescription
 from fairlead_api.configuration import ConfigEntry, ConfigInput
 from fairlead_api.problems import ProblemError
 
@@ -643,12 +644,7 @@ class Admin:
             raise NoLeaderError(ProblemError("no_leader", detail), subject=f"create topic {created.name}")
 
     async def _delete(
-        self,
-        path: str,
-        subject: str,
-        absent: type[ClusterError],
-        *,
-        headers: Mapping[str, str] | None = None,
+        self, path: str, subject: str, absent: type[ClusterError], *, headers: Mapping[str, str] | None = None
     ) -> None:
         call = json_call("DELETE", path, subject, headers=headers)
         attempts = 0

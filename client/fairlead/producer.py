@@ -509,10 +509,9 @@ class Producer:
         """Commit the open transaction once all of its records are acknowledged, otherwise abort it."""
         transaction = self._end_sends()
         assert self._transactions is not None, "a transaction is open"
-        await self._settle_all()
+        with self._sender.last_request.expected(transaction):
+            await self._settle_all()
         try:
-            if transaction.failure is not None:
-                raise aborted(transaction, [transaction.failure])
             await self._transactions.commit(transaction)
         except CommitUnknownError:
             # `_resolve_transaction` determines the outcome.

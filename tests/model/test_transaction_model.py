@@ -23,7 +23,14 @@ def test_each_rule_is_needed(rule: str) -> None:
 
 
 @pytest.mark.scenario
-@pytest.mark.parametrize("name", ["zombie, a crash, an abort", "one instance, 3 inputs, 2 leader changes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "zombie, a crash, an abort",
+        "one instance, 3 inputs, 2 leader changes",
+        "one instance, commits with batches",
+    ],
+)
 def test_the_rules_hold_in_every_state(name: str) -> None:
     """With all rules, no state violates an invariant, and every transaction can end from every state."""
     found = explored(RULES[name], SECONDS_MAX)

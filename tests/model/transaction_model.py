@@ -110,6 +110,8 @@ RULES: Final = {
     "zombie, a leader change, 2 inputs": World(partitions=1, writes_max=2),
     "zombie, a crash, an abort": World(partitions=1, leader_changes=0, crashes=1, aborts=1),
     "zombie, both partitions": World(leader_changes=0, partitions_min=2),
+    "one instance, commits with batches": replace(_ONE, partitions=1, commits_with_batches=True),
+    "zombie, commits with batches": replace(_ZOMBIE, commits_with_batches=True),
     "group, a leader change": _GROUP,
     "group, 2 inputs": replace(_GROUP, inputs=2, leader_changes=0),
 }
@@ -137,6 +139,8 @@ SWITCHES: Final = {
     "unfinished stay": replace(_ONE, leader_changes=0),
     "commit after acks": replace(_ONE, inputs=1),
     "all named": _SHORT,
+    "commit after storing": replace(_ONE, inputs=1, commits_with_batches=True),
+    "repeat as decided": replace(_ZOMBIE, partitions=1, commits_with_batches=True),
     "lso": replace(_SMALL, inputs=1),
     "aborted index": replace(_SMALL, inputs=1, aborts=1),
     "timeout": replace(_SMALL, inputs=1, crashes=1, has_timeout=False),

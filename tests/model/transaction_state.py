@@ -91,7 +91,10 @@ class Produce(NamedTuple):
 
 
 class Decide(NamedTuple):
-    """Request that commits or aborts a transaction. An abort names no partitions and no input."""
+    """Request that commits or aborts a transaction. An abort names no partitions and no input.
+
+    The batches of a request that also commits are `Produce` messages of their own.
+    """
 
     name: int
     epoch: int
@@ -99,6 +102,8 @@ class Decide(NamedTuple):
     instance: int
     named: tuple[int, ...] = ()
     input: int = -1
+    stored: tuple[int, ...] = ()
+    """Number of batches in each partition that must be stored before the commit; empty for a separate commit."""
     kind: str = "decide"
 
 
@@ -180,6 +185,8 @@ class World:
     """Maximum number of writes on their way to the store."""
     unfinished_max: int = 1
     has_timeout: bool = True
+    commits_with_batches: bool = False
+    """Whether a client may send its commit together with batches that are not acknowledged."""
     without: frozenset[str] = frozenset()
     partitions: int = 2
     partitions_min: int = 1

@@ -195,7 +195,7 @@ def _of_producing(state: State, world: World, at: int) -> Steps:
             label = f"instance {at} sends to {partition} in {own.epoch}"
             yield Step(label, _sent(after, batch), is_fault=True)
     is_acknowledged = own.sent == own.acked or "commit after acks" in world.without
-    if is_acknowledged and sum(map(bool, own.sent)) >= world.partitions_min:
+    if is_acknowledged and _is_enough(world, own):
         named = tuple(
             partition
             for partition, sent in enumerate(own.sent)
@@ -204,10 +204,20 @@ def _of_producing(state: State, world: World, at: int) -> Steps:
         after = _with_instance(state, at, own._replace(phase=COMMITTING))
         request = Decide(name, own.epoch, COMMIT, at, named, own.input)
         yield Step(f"instance {at} requests the commit of {own.epoch}", _sent(after, request))
+    if world.commits_with_batches and own.sent != own.acked and _is_enough(world, own):
+        named = tuple(partition for partition, sent in enumerate(own.sent) if sent)
+        after = _with_instance(state, at, own._replace(phase=COMMITTING))
+        request = Decide(name, own.epoch, COMMIT, at, named, own.input, own.sent)
+        yield Step(f"instance {at} sends its batches with the commit of {own.epoch}", _sent(after, request))
     if state.aborts and any(own.sent):
         after = _with_instance(state, at, own._replace(phase=ABORTING))._replace(aborts=state.aborts - 1)
         request = Decide(name, own.epoch, ABORT, at)
         yield Step(f"instance {at} requests the abort of {own.epoch}", _sent(after, request), is_fault=True)
+
+
+def _is_enough(world: World, own: Instance) -> bool:
+    """Return whether an instance has sent batches to enough partitions for a commit."""
+    return sum(map(bool, own.sent)) >= world.partitions_min
 
 
 def _acknowledgements(state: State, world: World, at: int) -> Steps:
@@ -272,7 +282,7 @@ def _requested(state: State, world: World, request: Decide, *, has_room: bool) -
     record = state.records[request.name]
     own = state.instances[request.instance]
     if request.epoch == record.epoch:
-        if has_room:
+        if has_room and ("commit after storing" in world.without or _is_stored(state, request)):
             yield from _deciding(state, world, request)
         if "definite answer" in world.without and request.outcome == COMMIT and state.writes:
             yield _answered(state, world, request, ABORT)
@@ -283,7 +293,21 @@ def _requested(state: State, world: World, request: Decide, *, has_room: bool) -
             return
         ended = record.ended
         is_known = ended.epoch == request.epoch and (ended.reason != "fenced" or "reason" in world.without)
+        if request.stored and "repeat as decided" in world.without:
+            yield _answered(state, world, request, COMMIT)
         yield _answered(state, world, request, ended.outcome if is_known else None)
+
+
+def _is_stored(state: State, request: Decide) -> bool:
+    """Return whether the batches that a request contains are acknowledged by their leaders (rule 7.1.9)."""
+    return all(
+        count
+        <= sum(
+            each[:3] == (DATA, request.name, request.epoch) and each.instance == request.instance
+            for each in state.parts[partition].log[: state.parts[partition].known]
+        )
+        for partition, count in enumerate(request.stored)
+    )
 
 
 def _deciding(state: State, world: World, request: Decide) -> Steps:

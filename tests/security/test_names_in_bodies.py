@@ -131,6 +131,21 @@ async def test_offsets_of_a_commit_need_rights_on_group_and_topics(secured: Secu
     assert empty.status == 200
 
 
+async def test_a_commit_with_batches_needs_rights_on_the_producer(secured: Secured) -> None:
+    """A caller stores batches in a topic of its own, but does not commit the transaction of a hidden producer."""
+    token, topic_id, transaction = await scene(secured)
+    await secured.acl("user:ann", "write", "topic:hidden")
+    headers = {"content_type": FRAMES, "fairlead_commit_transaction": transaction}
+    answers = [
+        await secured.call("POST", "/v1/produce", caller, frames(topic_id), **headers)
+        for caller in (token, secured.admin)
+    ]
+
+    assert [answer.status for answer in answers] == [207, 200]
+    assert answers[0].json["commit_problem"]["code"] == "forbidden"
+    assert answers[1].json["committed"]["duplicate"] is False
+
+
 async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     """Lists and descriptions contain no topic and no group that the caller may not describe (rule Z8)."""
     token, _, transaction = await scene(secured)

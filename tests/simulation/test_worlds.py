@@ -46,7 +46,10 @@ MUST_HAPPEN_OFTEN = {
         "take-overs", "changes", "heartbeats", "committed", "refused REBALANCE_IN_PROGRESS",
         "refused UNKNOWN_MEMBER_ID", "refused FENCED_INSTANCE_ID",
     ),
-    TRANSACTIONS: ("leaders", "commits client", "aborts client", "aborts fenced", "aborts timeout", "read"),
+    TRANSACTIONS: (
+        "leaders", "commits client", "commits with batches", "repeats of a commit", "aborts client",
+        "aborts fenced", "aborts timeout", "read",
+    ),
 }  # fmt: skip
 OFTEN = 20
 

@@ -49,6 +49,7 @@ class Header:
     FORWARD: Final = "Fairlead-Forward"
     DUPLICATE: Final = "Fairlead-Duplicate"
     TRANSACTION: Final = "Fairlead-Transaction"
+    COMMIT_TRANSACTION: Final = "Fairlead-Commit-Transaction"
     IDEMPOTENCY_KEY: Final = "Idempotency-Key"
     LAST_EVENT_ID: Final = "Last-Event-ID"
     THROTTLE_MS: Final = "Fairlead-Throttle-Ms"

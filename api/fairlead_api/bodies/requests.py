@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.json_bodies import Request, decode_request
 from fairlead_api.bodies.metadata import Answer
 from fairlead_api.configuration import ConfigInput
@@ -251,9 +252,16 @@ class PartitionProduceResult(Answer, frozen=True, kw_only=True):
 
 
 class ProduceAnswer(Answer, frozen=True, kw_only=True):
-    """Answer to `POST /v1/produce` with one entry per frame, in the order of the frames."""
+    """Answer to `POST /v1/produce` with one entry per frame, in the order of the frames.
+
+    `committed` is the transaction that the header `Fairlead-Commit-Transaction` names, if it is committed. Entries of
+    batches that an earlier attempt stored before the commit may lack the result. `commit_problem` is the reason why all
+    batches are stored and the transaction is not committed.
+    """
 
     results: list[PartitionProduceResult]
+    committed: DecidedTransaction | UnsetType = UNSET
+    commit_problem: dict[str, object] | UnsetType = UNSET
 
 
 class RecordStatus(Answer, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, NoReturn, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
+from fairlead_api.bodies.decided_transactions import DecidedTransaction, OutcomeName
 from fairlead_api.bodies.group_requests import CommitRequest
 from fairlead_api.bodies.json_bodies import Request
 from fairlead_api.bodies.metadata import Answer
@@ -28,7 +29,6 @@ JOINT_MAX: Final = 100
 TransactionState: TypeAlias = Literal["open", "unfinished", "ended"]
 """State of a transaction. `open`: not decided, with or without records. `unfinished`: committed, but some partitions
 have not confirmed the commit. `ended`: aborted, or committed and confirmed by all partitions."""
-OutcomeName: TypeAlias = Literal["committed", "aborted"]
 
 
 class BeginRequest(Request, frozen=True, kw_only=True):
@@ -141,18 +141,6 @@ class JointCommitRequest(Request, frozen=True, kw_only=True):
         producers = [each.transaction.partition(".")[0] for each in self.transactions]
         if len(set(producers)) < len(producers):
             _refuse("transactions", "two transactions of one producer", "one transaction of each producer")
-
-
-class DecidedTransaction(Answer, frozen=True, kw_only=True):
-    """Answer to a commit or abort. `next` is the next transaction of the producer, null after the last epoch.
-
-    `duplicate` is true if an earlier request made the decision.
-    """
-
-    transaction: str
-    state: OutcomeName
-    next: str | None
-    duplicate: bool
 
 
 class JointCommitAnswer(Answer, frozen=True, kw_only=True):

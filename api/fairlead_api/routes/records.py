@@ -82,12 +82,20 @@ PRODUCER_HEADERS: Final = (
         _NUMBER,
     ),
 )
+TRANSACTION_PATTERN: Final = r"^(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})$"
 TRANSACTION_HEADER: Final = HeaderParameter(
     Header.TRANSACTION,
     "id of the transaction, such as `17.4`, to which the records belong; not for binary batches, and only with "
     "acks=all. After a lost answer, abort the transaction and begin another, or repeat a request to one partition that "
     "had the header `Fairlead-Base-Sequence`, by which the leader recognises the repeat",
-    r"^(0|[1-9][0-9]{0,18})\.(0|[1-9][0-9]{0,9})$",
+    TRANSACTION_PATTERN,
+)
+COMMIT_HEADER: Final = HeaderParameter(
+    Header.COMMIT_TRANSACTION,
+    "id of the transaction, such as `17.4`, that is committed once all batches of the request are stored; the request "
+    "has batches for all partitions of the transaction, and acks=all. The same request can be repeated. A broker of an "
+    "earlier release ignores the header, and its answer has no `committed`",
+    TRANSACTION_PATTERN,
 )
 IDEMPOTENCY_KEY_HEADER: Final = HeaderParameter(
     Header.IDEMPOTENCY_KEY,
@@ -349,16 +357,27 @@ RECORD_ROUTES: Final = (
         method="POST",
         path="/v1/produce",
         summary="Produce to many partitions, one batch each",
-        access=self_with(each_in_body(Operation.WRITE, Kind.TOPIC)),
+        access=self_with(
+            each_in_body(Operation.WRITE, Kind.TOPIC), each_in_body(Operation.WRITE, Kind.PRODUCER)
+        ),
         body_types=(FRAMES,),
         query=(ACKS, TIMEOUT_MS),
-        headers=(FORWARD_HEADER,),
+        headers=(FORWARD_HEADER, COMMIT_HEADER),
         answers=(
-            _json(200, ProduceAnswer, "all batches were stored"),
-            _json(207, ProduceAnswer, "not all batches were stored; a result or a problem per partition"),
+            _json(
+                200,
+                ProduceAnswer,
+                "all batches were stored, and the transaction of the header, if any, is committed",
+            ),
+            _json(
+                207,
+                ProduceAnswer,
+                "not all batches were stored, or the transaction of the header is not committed; a result or a problem "
+                "per partition",
+            ),
             _ACCEPTED,
         ),
-        problems=(*_BODY_PROBLEMS, "unsupported_version", "shutting_down", "overloaded"),
+        problems=(*_BODY_PROBLEMS, "unsupported_version", "not_possible_now", "shutting_down", "overloaded"),
     ),
     Route(
         name="fetch_partition",

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead_api.access_needs import Kind, Operation, each_in_answer, each_in_body, needs, on, self_with
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import Page
 from fairlead_api.bodies.transactions import (
     BeginRequest,
     CommitTransactionRequest,
-    DecidedTransaction,
     JointCommitAnswer,
     JointCommitRequest,
     PartitionTransactions,

@@ -182,6 +182,17 @@ def decide(
     return _decided(record, request, unfinished, request.metadata, now_us)
 
 
+def committed(record: TransactionRecord | None, epoch: ProducerEpoch) -> Decided | None:
+    """Return the answer about a transaction that was committed, or None if the record does not show the commit.
+
+    A repeated request that stores batches and commits gets this answer if the batches are refused (rule 7.1.9).
+    """
+    ended = None if record is None else record.ended
+    if ended is None or ended.epoch != epoch or ended.outcome is not Outcome.COMMIT:
+        return None
+    return Decided(Outcome.COMMIT, _after(epoch), duplicate=True)
+
+
 def name_partition(
     record: TransactionRecord | None, epoch: ProducerEpoch, topic_id: TopicId, partition: int
 ) -> TransactionRecord | Refusal:

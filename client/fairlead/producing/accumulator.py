@@ -84,6 +84,11 @@ class Accumulator:
         """Every batch without an outcome, oldest first."""
         return tuple(self._unfinished)
 
+    @property
+    def unfinished_count(self) -> int:
+        """Number of batches without an outcome."""
+        return len(self._unfinished)
+
     def open_batch(self, queue: PartitionQueue, now: float) -> RecordsBatch:
         """Open a batch of a partition and close the previous batch."""
         self.undrained += 1 if queue.open is None else UNDRAINED_MAX

@@ -23,7 +23,10 @@ from fairlead_api.problems import ProblemError, SideEffect
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Partition, offset and time of a stored record. With acks=0 the offset is unknown: -1."""
+    """Partition, offset and time of a stored record.
+
+    The offset is -1 if it is unknown: with acks=0, and if the answer to a request that committed the record was lost.
+    """
 
     topic: str
     partition: int

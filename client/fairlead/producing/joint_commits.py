@@ -17,9 +17,9 @@ from fairlead.errors import (
     TransactionNotFoundError,
 )
 from fairlead.producing.transactions import BEGIN_PATH, HandedOver
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.transactions import (
     BeginRequest,
-    DecidedTransaction,
     JointCommitAnswer,
     JointCommitRequest,
     JointTransaction,

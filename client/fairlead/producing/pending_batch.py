@@ -78,7 +78,7 @@ class Acknowledgement:
 
 
 UNKNOWN_PLACE: Final = Acknowledgement(base_offset=-1, append_time_us=-1, leader_epoch=-1)
-"""Outcome with acks=0: the request was valid, and the offsets of the batch are unknown."""
+"""Outcome of a batch with unknown offsets: with acks=0 the request was valid; with a commit the batch was stored."""
 
 
 class PendingBatch:

@@ -48,6 +48,7 @@ from fairlead.producing.accumulator import Accumulator
 from fairlead.producing.delivery import doubted
 from fairlead.producing.fitting import fitting_bytes
 from fairlead.producing.holding import Holding
+from fairlead.producing.last_request import LastRequest, note_commit
 from fairlead.producing.pending_batch import (
     SEQUENCE_CODES,
     UNKNOWN_PLACE,
@@ -56,12 +57,13 @@ from fairlead.producing.pending_batch import (
     PendingBatch,
     ProducerIdentity,
 )
+from fairlead.producing.transactions import OpenTransaction
 from fairlead.settings import KIB, MIB, ProducerSettings
 from fairlead.topic_partition import TopicPartition
 from fairlead.tracing import ProducerTracing
 from fairlead_api.batch.header import Buffer, Codec
 from fairlead_api.bodies.frames import encode_frame
-from fairlead_api.bodies.media_types import FRAMES, JSON
+from fairlead_api.bodies.media_types import FRAMES, JSON, Header
 from fairlead_api.bodies.requests import PartitionProduceResult, ProduceAnswer, ProduceFrameMeta
 from fairlead_api.identifiers import Acks
 from fairlead_api.problems import JSON as JSON_VALUE
@@ -70,6 +72,7 @@ from fairlead_api.routes.producers import AllocateProducerRequest, ProducerAnswe
 from fairlead_api.timestamps import parse_timestamp_us
 
 _DECODER: Final = msgspec.json.Decoder(ProduceAnswer)
+_HEADERS: Final = {"content-type": FRAMES, "accept": JSON}
 
 
 def produce_call(
@@ -79,8 +82,12 @@ def produce_call(
     acks: Acks,
     codec: Codec,
     timeout_seconds: float,
+    commit: str | None = None,
 ) -> Call:
-    """Return the request that contains each batch as one frame; the bytes are copied only once."""
+    """Return the request that contains each batch as one frame; the bytes are copied only once.
+
+    `commit`: transaction that the broker commits once all batches are stored.
+    """
     parts: list[Buffer] = []
     for batch in batches:
         meta = ProduceFrameMeta(topic_id=topic_ids[batch.topic], partition=batch.partition)
@@ -90,7 +97,7 @@ def produce_call(
         # The values need no escaping, and a query builder would take longer than building the rest of the request.
         path=f"/v1/produce?acks={acks.value}&timeout_ms={round(timeout_seconds * 1000)}",
         subject=_subject(batches),
-        headers={"content-type": FRAMES, "accept": JSON},
+        headers=_HEADERS if commit is None else {**_HEADERS, Header.COMMIT_TRANSACTION: commit},
         body=b"".join(parts),
         timeout_seconds=timeout_seconds,
     )
@@ -102,15 +109,22 @@ def outcomes_of(
     """Return the outcomes of the batches, in the order of the batches.
 
     A batch that the answer does not mention fails with `internal` and never counts as stored. With acks=0, an answer
-    has a body only if a batch was refused.
+    has a body only if a batch was refused. If the answer shows that an earlier attempt committed the transaction, the
+    batch is stored, but its offset may be unknown.
     """
     if acks is Acks.NONE and not answer.body:
         return [UNKNOWN_PLACE] * len(batches)
-    answered = {(found.topic_id, found.partition): found for found in _DECODER.decode(answer.body).results}
-    return [
-        _outcome(answered.get((topic_ids[batch.topic], batch.partition)), batch, answer.broker, acks)
-        for batch in batches
-    ]
+    document = _DECODER.decode(answer.body)
+    answered = {(found.topic_id, found.partition): found for found in document.results}
+    is_committed = document.committed is not UNSET
+    outcomes: list[Acknowledgement | ClusterError] = []
+    for batch in batches:
+        found = answered.get((topic_ids[batch.topic], batch.partition))
+        if is_committed and found is not None and found.base_offset is UNSET:
+            outcomes.append(UNKNOWN_PLACE)
+        else:
+            outcomes.append(_outcome(found, batch, answer.broker, acks))
+    return outcomes
 
 
 def _outcome(
@@ -204,6 +218,7 @@ class Sender:
         self._stopping = False
         self._in_flight: defaultdict[str, int] = defaultdict(int)
         self._holding = holding
+        self.last_request = LastRequest()
         self._halted: FairleadError | None = None
         self._identifying: asyncio.Task[None] | None = None
         self._refresh: asyncio.Task[None] | None = None
@@ -356,14 +371,21 @@ class Sender:
         topics = self._metadata.picture.topics
         try:
             topic_ids = {batch.topic: topics[batch.topic].topic_id for batch in batches}
+            transaction = self._committed_by(batches, topic_ids)
             call = produce_call(
                 batches,
                 topic_ids,
                 acks=self._settings.acks,
                 codec=self._settings.codec,
                 timeout_seconds=self._seconds_for(batches),
+                commit=None if transaction is None else transaction.id,
             )
-            answer = await self._ask(call, leader, batches)
+            sending = self._ask(call, leader, batches)
+            if transaction is None:
+                answer = await sending
+            else:
+                answer = await self.last_request.answered(call, leader, sending)
+                note_commit(transaction, answer)
             self._holding.hold(leader, answer.throttle_seconds, clock.monotonic())
             return outcomes_of(answer, batches, topic_ids, self._settings.acks)
         except FairleadError as error:
@@ -378,6 +400,14 @@ class Sender:
                 "internal", f"the answer cannot be read: {error}", side_effect=SideEffect.MAYBE
             )
             return [error_of(problem, subject=batch.subject, broker=leader) for batch in batches]
+
+    def _committed_by(
+        self, batches: Sequence[PendingBatch], topic_ids: Mapping[str, str]
+    ) -> OpenTransaction | None:
+        """Return the transaction that is committed by the request with these batches, or None."""
+        if self.last_request.transaction is None or len(batches) < self._accumulator.unfinished_count:
+            return None
+        return self.last_request.commits({(topic_ids[batch.topic], batch.partition) for batch in batches})
 
     def _seconds_for(self, batches: Sequence[PendingBatch]) -> float:
         """Return the request timeout, short enough that the broker's answer arrives before the batches expire."""

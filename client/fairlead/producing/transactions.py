@@ -6,7 +6,7 @@ are built and sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -25,10 +25,10 @@ from fairlead.errors import (
     error_of,
 )
 from fairlead.producing.pending_batch import PendingBatch, ProducerIdentity
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.transactions import (
     BeginRequest,
     CommitTransactionRequest,
-    DecidedTransaction,
     TopicPartitions,
     TransactionAnswer,
     TransactionOffsets,
@@ -58,7 +58,9 @@ class HandedOver:
 class OpenTransaction:
     """Identity of the open transaction, and the outcomes of its batches."""
 
-    __slots__ = ("failure", "identity", "is_committed", "is_ending", "joint_commit", "partitions")
+    __slots__ = (
+        "decided", "failure", "identity", "is_commit_sent", "is_committed", "is_ending", "joint_commit", "partitions",
+    )  # fmt: skip
 
     def __init__(self, identity: ProducerIdentity) -> None:
         self.identity = identity
@@ -70,6 +72,10 @@ class OpenTransaction:
         """Function that commits the transaction together with offsets of a group."""
         self.is_ending = False
         """Whether the commit or abort has begun; the transaction takes no further records."""
+        self.is_commit_sent = False
+        """Whether a request with the last batches also contained the commit; a broker may have committed it."""
+        self.decided: DecidedTransaction | None = None
+        """Answer of a broker that committed the transaction together with its last batches."""
         self.is_committed: bool | None = None
         """Outcome of the transaction; None while the outcome is unknown."""
 
@@ -77,6 +83,21 @@ class OpenTransaction:
     def id(self) -> str:
         """Id of the transaction, such as `17.4`."""
         return f"{self.identity.producer_id}.{self.identity.epoch}"
+
+    def is_completed_by(self, places: Collection[tuple[str, int]]) -> bool:
+        """Return whether a request with batches for these partitions may also commit the transaction.
+
+        The commit of such a request names only the partitions of the request, and no offsets of a group.
+        """
+        return (
+            self.failure is None
+            and self.joint_commit is None
+            and all(
+                (topic_id, partition) in places
+                for topic_id, partitions in self.partitions.items()
+                for partition in partitions
+            )
+        )
 
     def handed_over(self) -> HandedOver:
         """Return the transaction for the program that commits it. Raises `TransactionAbortedError`."""
@@ -124,13 +145,20 @@ class ProducerTransactions:
         return OpenTransaction(self._next)
 
     async def commit(self, transaction: OpenTransaction) -> None:
-        """Commit a transaction whose batches are all acknowledged.
+        """Commit a transaction whose batches all have an outcome, unless a broker has done so with the last batches.
 
         Raises `TransactionAbortedError`, `ProducerFencedError`, `CommitUnknownError`, and the errors of a refused
         commit, after which the transaction can be aborted. After a cancellation or `CommitUnknownError`, `abort`
         determines the outcome.
         """
-        if transaction.joint_commit is not None:
+        if transaction.decided is not None:
+            self._next = _following(transaction.decided)
+            transaction.is_committed = True
+        elif transaction.failure is not None:
+            if not transaction.is_commit_sent:
+                raise aborted(transaction, [transaction.failure])
+            await self._settle_unknown(transaction, clock.monotonic(), transaction.failure)
+        elif transaction.joint_commit is not None:
             await transaction.joint_commit(lambda offsets: self._commit(transaction, offsets))
         else:
             await self._commit(transaction, None)
@@ -159,7 +187,7 @@ class ProducerTransactions:
             await self._settle_unknown(transaction, began, error)
 
     async def _settle_unknown(self, transaction: OpenTransaction, began: float, cause: FairleadError) -> None:
-        """Request an abort to learn the outcome of an unanswered commit; return whether the commit was written.
+        """Request an abort to learn the outcome of an unanswered commit; return if the commit was written.
 
         Raises `TransactionAbortedError` for an abort, and `CommitUnknownError` if no broker answers.
         """
@@ -207,9 +235,7 @@ class ProducerTransactions:
             elif not isinstance(error, TransactionAbortedError | TransactionNotFoundError):
                 self._next = transaction.identity
             raise
-        decided = decoded(answer, DecidedTransaction, subject)
-        if decided.next is not None:
-            self._next = _identity(parse_transaction_id(decided.next))
+        self._next = _following(decoded(answer, DecidedTransaction, subject))
 
 
 def aborted(transaction: OpenTransaction, causes: Iterable[FairleadError]) -> TransactionAbortedError:
@@ -223,6 +249,10 @@ def aborted(transaction: OpenTransaction, causes: Iterable[FairleadError]) -> Tr
     assert isinstance(error, TransactionAbortedError), "the problem has the code of this class"
     error.__cause__ = next(iter(causes), None)
     return error
+
+
+def _following(decided: DecidedTransaction) -> ProducerIdentity | None:
+    return None if decided.next is None else _identity(parse_transaction_id(decided.next))
 
 
 def _identity(transaction: TransactionId) -> ProducerIdentity:

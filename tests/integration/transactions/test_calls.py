@@ -13,6 +13,7 @@ import pytest
 from broker_kit import BATCHES, JSON, TIME_US, Answer, Calls
 from cluster_kit import Cluster
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.bodies.media_types import FRAMES
 from fairlead_broker.coordination import bootstrap
 from fairlead_broker.runtime.lifecycle import cluster_entry
 
@@ -20,6 +21,8 @@ BEGIN = "/v1/transactions"
 JOINT = f"{BEGIN}:commit"
 RECORDS = "/v1/topics/orders/records"
 PARTITION = "/v1/topics/orders/partitions/0"
+FRAMED = {"content-type": FRAMES}
+COMMIT = "fairlead-commit-transaction"
 LINES = {"content-type": "application/x-ndjson"}
 ROW = {"records": [{"value": "lost"}]}
 OFFSETS = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
@@ -145,6 +148,9 @@ def bad_bodies(known: str, ended: str) -> list[tuple[str, str, object, dict[str,
         ("POST", RECORDS, ROW, {"fairlead-transaction": "999.0"}, "transaction_not_found"),
         ("POST", RECORDS, ROW, {"fairlead-transaction": ended}, "transaction_aborted"),
         ("POST", f"{PARTITION}/records", b"", binary, "malformed_request"),
+        ("POST", "/v1/produce", b"", {**FRAMED, COMMIT: "17"}, "malformed_request"),
+        ("POST", "/v1/produce?acks=1", b"", {**FRAMED, COMMIT: known}, "unknown_option"),
+        ("POST", "/v1/produce", b"", {**FRAMED, COMMIT: known}, "malformed_request"),
         ("GET", f"{BEGIN}/nothing", None, {}, "transaction_not_found"),
         ("GET", f"{BEGIN}?state=hanging", None, {}, "malformed_request"),
         ("DELETE", f"{BEGIN}/nothing", None, {}, "transaction_not_found"),
@@ -209,6 +215,7 @@ async def test_a_cluster_of_level_1_refuses_transactions(
         ends += [
             await api.post(f"{BEGIN}/1.0:commit", offsets_of_group),
             await api.post(JOINT, joint("1.0")),
+            await api.call("POST", "/v1/produce", b"", {**FRAMED, COMMIT: "1.0"}),
             await api.post(JOINT, joint("1.0") | offsets_of_group),
         ]
         group = await api.call("GET", "/v1/groups/g")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from fairlead_api.batch.control_batches import MarkerKind
@@ -29,6 +30,7 @@ from transactional.messages import (
     DecideCall,
     Ended,
     JoinCall,
+    LastCall,
     Offset,
     OffsetCall,
     ProduceCall,
@@ -192,6 +194,44 @@ class Broker(Process):
             self.answer(request.call, Refused("not_leader"))
         else:
             leadership.produce(request, lambda answer: self.answer(request.call, answer))
+
+    def produce_last(self, request: LastCall) -> None:
+        """Append the last batches of a transaction, and commit it once all of them are stored (rule 7.1.9)."""
+        answers: dict[int, Answer] = {}
+
+        def answered(partition: int, answer: Answer) -> None:
+            answers[partition] = answer
+            if len(answers) == len(request.batches):
+                self._commit_stored(request.commit, list(answers.values()))
+
+        for batch in request.batches:
+            leadership = self.led.get(batch.partition)
+            if leadership is None:
+                answered(batch.partition, Refused("not_leader"))
+            else:
+                leadership.produce(batch, partial(answered, batch.partition))
+
+    def _commit_stored(self, commit: DecideCall, answers: list[Answer]) -> None:
+        if guards.commits(answers):
+            self.world.judge.counts["commits with batches"] += 1
+            self.decide(commit)
+        elif Refused("ProducerFenced") in answers:
+            items, key = self.world.store.items, transaction_key(commit.producer_id)
+            self.ask_store(lambda: (items.get(key),), self._found_commit, commit)
+        else:
+            self.answer(commit.call, Refused("not_stored"))
+
+    def _found_commit(self, found: tuple[Item | None] | None, commit: DecideCall) -> None:
+        """Answer a repeat whose batches are refused: an earlier attempt has committed, or the client is fenced."""
+        if found is None:
+            self.answer(commit.call, Refused("coordination_unavailable"))
+            return
+        self.world.judge.counts["repeats of a commit"] += 1
+        decided = decisions.committed(None if found[0] is None else found[0].value, commit.epoch)
+        self.answer(
+            commit.call,
+            Refused("not_stored") if decided is None else Ended(decided.outcome, decided.next),
+        )
 
     # -- completion of commits (rules 7.3.1 and 7.3.4)
 

@@ -21,6 +21,7 @@ from transactional.messages import (
     Ended,
     Input,
     JoinCall,
+    LastCall,
     Offset,
     OffsetCall,
     ProduceCall,
@@ -59,6 +60,7 @@ class Client(Process):
         self._input = self._member = 0
         self._acked: set[tuple[int, int]] = set()
         self._sent: list[tuple[int, int]] = []
+        self._last: list[tuple[int, int]] = []
         self._phase = 0
         if self.world.plan.has_group:
             self._ask("join", lambda call: JoinCall(call, self.program), self._joined)
@@ -116,9 +118,14 @@ class Client(Process):
         self._sent = [
             (each, place) for each in partitions for place in range(rng.randint(1, plan.batches_max))
         ]
-        self._acked = set()
+        self._acked, self._last = set(), []
+        if self.world.schedule.happens(plan.last_call_share):
+            self._last = [place for place in self._sent if (place[0], place[1] + 1) not in self._sent]
         for place in self._sent:
-            self._send(place, self._phase, 0)
+            if place not in self._last:
+                self._send(place, self._phase, 0)
+        if len(self._last) == len(self._sent):
+            self._settle()
         if not guards.waits_for_acknowledgements(self):
             self._end(Outcome.COMMIT)
 
@@ -128,15 +135,14 @@ class Client(Process):
         if attempt == RETRIES_MAX:
             self._end(Outcome.ABORT)
             return
-        partition, sequence = place
-        value = Input(self.program, self._input, sequence)
+        partition = place[0]
 
         def answered(answer: Answer) -> None:
             if phase != self._phase or place in self._acked:
                 return
             if isinstance(answer, int):
                 self._acked.add(place)
-                if len(self._acked) == len(self._sent):
+                if len(self._acked) + len(self._last) == len(self._sent):
                     self._settle()
             elif isinstance(answer, Refused) and answer.code == "ProducerFenced":
                 self._end(Outcome.ABORT)
@@ -144,15 +150,59 @@ class Client(Process):
                 self.after(PAUSE_SECONDS, self._send, place, phase, attempt + 1)
 
         call = self._call(answered)
-        request = ProduceCall(call, partition, self.producer_id, self.epoch, sequence, value)
+        request = self._batch(call, place)
         leadership = self.world.partitions[partition].leadership
         if leadership is not None:
             self._send_call(leadership.broker, "produce", request)
         self.after(PATIENCE_SECONDS, self._silent, call.number)
 
+    def _batch(self, call: Call, place: tuple[int, int]) -> ProduceCall:
+        value = Input(self.program, self._input, place[1])
+        return ProduceCall(call, place[0], self.producer_id, self.epoch, place[1], value)
+
     def _settle(self) -> None:
         schedule, plan = self.world.schedule, self.world.plan
-        self._end(Outcome.ABORT if schedule.happens(plan.abort_share) else Outcome.COMMIT)
+        if schedule.happens(plan.abort_share):
+            self._end(Outcome.ABORT)
+        elif self._last:
+            self._send_last(self._phase, 0)
+        else:
+            self._end(Outcome.COMMIT)
+
+    def _send_last(self, phase: int, attempt: int) -> None:
+        """Send the last batches together with the commit, if one broker leads their partitions."""
+        if phase != self._phase:
+            return
+        led = [self.world.partitions[partition].leadership for partition, _ in self._last]
+        leader = None if led[0] is None else led[0].broker
+        if leader is None or any(each is None or each.broker is not leader for each in led):
+            waiting, self._last = self._last, []
+            for place in waiting:
+                self._send(place, phase, attempt)
+            return
+        if attempt == RETRIES_MAX:
+            self._end(Outcome.ABORT)
+            return
+
+        def answered(answer: Answer) -> None:
+            if phase == self._phase:
+                self._answered_last(answer, phase, attempt)
+
+        call = self._call(answered)
+        batches = tuple(self._batch(call, place) for place in self._last)
+        request = LastCall(batches, self._decide_call(call, Outcome.COMMIT, frozenset(self._sent)))
+        self._send_call(leader, "produce_last", request)
+        self.after(PATIENCE_SECONDS, self._silent, call.number)
+
+    def _answered_last(self, answer: Answer, phase: int, attempt: int) -> None:
+        match answer:
+            case Refused("silent" | "not_stored" | "coordination_unavailable"):
+                if self.world.schedule.happens(self.world.plan.impatient_share):
+                    self._end(Outcome.ABORT)
+                else:
+                    self.after(PAUSE_SECONDS, self._send_last, phase, attempt + 1)
+            case _:
+                self._decided(answer, Outcome.COMMIT, phase)
 
     def _end(self, outcome: Outcome) -> None:
         self._phase += 1
@@ -161,24 +211,25 @@ class Client(Process):
     def _decide(self, outcome: Outcome, phase: int) -> None:
         if phase != self._phase:
             return
-        is_commit = outcome is Outcome.COMMIT
-        named = guards.named(tuple(sorted({partition for partition, _ in self._sent}))) if is_commit else ()
-        if is_commit:
-            self.world.judge.acknowledged(self.producer_id, self.epoch, self._input, frozenset(self._acked))
-
-        def make(call: Call) -> DecideCall:
-            return DecideCall(
-                call, self.producer_id, self.epoch, outcome, named,
-                self.program, self._input + 1, self._member,
-            )  # fmt: skip
 
         def answered(answer: Answer) -> None:
             if phase == self._phase:
                 self._decided(answer, outcome, phase)
 
         call = self._call(answered)
-        self._send_call(self._broker(), "decide", make(call))
+        self._send_call(self._broker(), "decide", self._decide_call(call, outcome, frozenset(self._acked)))
         self.after(PATIENCE_SECONDS, self._silent, call.number)
+
+    def _decide_call(self, call: Call, outcome: Outcome, batches: frozenset[tuple[int, int]]) -> DecideCall:
+        """Return a call that commits batches, or aborts."""
+        is_commit = outcome is Outcome.COMMIT
+        named = guards.named(tuple(sorted({partition for partition, _ in self._sent}))) if is_commit else ()
+        if is_commit:
+            self.world.judge.acknowledged(self.producer_id, self.epoch, self._input, batches)
+        return DecideCall(
+            call, self.producer_id, self.epoch, outcome, named,
+            self.program, self._input + 1, self._member,
+        )  # fmt: skip
 
     def _decided(self, answer: Answer, wanted: Outcome, phase: int) -> None:
         match answer:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from simulator.store import Compare, Key
-from transactional.messages import Offset
+from transactional.messages import Answer, Offset, Refused
 
 if TYPE_CHECKING:
     from transactional.client import Client
@@ -46,6 +47,11 @@ def waits_for_acknowledgements(client: Client) -> bool:
 def named(partitions: tuple[int, ...]) -> tuple[int, ...]:
     """Return the partitions that a commit names."""
     return partitions
+
+
+def commits(answers: Collection[Answer]) -> bool:
+    """Return whether a broker commits after the answers to the last batches of a transaction."""
+    return not any(isinstance(answer, Refused) for answer in answers)
 
 
 def confirmed_from(leadership: Leadership, end: int) -> int:

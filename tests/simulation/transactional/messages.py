@@ -100,6 +100,14 @@ class ProduceCall:
 
 
 @dataclass(frozen=True, slots=True)
+class LastCall:
+    """Append the last batches of a transaction, and commit the transaction once all of them are stored."""
+
+    batches: tuple[ProduceCall, ...]
+    commit: DecideCall
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A decided transaction: the answer to a begin, a commit or an abort."""
 

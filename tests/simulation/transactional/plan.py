@@ -40,6 +40,8 @@ class Plan:
     """Fraction of the transactions that a client aborts."""
     impatient_share: float
     """Fraction of the unanswered commits that a client settles with an abort."""
+    last_call_share: float
+    """Fraction of the commits that a client sends together with the last batches."""
     late_share: float
     """Fraction of the calls from clients that also arrive long after they were sent."""
     rest_seconds: float
@@ -68,6 +70,7 @@ def draw(rng: Random) -> Plan:
         batches_max=rng.choice((1, 2, 3)),
         abort_share=rng.choice((0.0, 0.1, 0.4)),
         impatient_share=rng.choice((0.0, 0.3, 0.8)),
+        last_call_share=rng.choice((0.0, 0.5, 1.0)),
         late_share=rng.choice((0.0, 0.0, 0.1)),
         rest_seconds=rng.choice((0.05, 0.05, 1.5)),
         timeout_ms=rng.choice((1_000, 2_000, 5_000)),

@@ -15,7 +15,7 @@ from fairlead_broker.producers import EndDecided, PartitionProducers, ProducerSt
 from fairlead_broker.producers.effects import AppendMarker, ProducerFenced, Refuse
 from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.sequences import FIRST
-from fairlead_broker.registry.transaction_records import EndReason
+from fairlead_broker.registry.transaction_records import EndReason, Outcome
 from fairlead_broker.transactions import decisions
 from fairlead_broker.transactions.decisions import Decided, DecidedOtherwise, Fenced, Write
 from simulator.switches import Switch
@@ -46,6 +46,11 @@ def _contradiction_to_fenced(record: Any, epoch: Any) -> Fenced | DecidedOtherwi
     if ended is None or ended.epoch != epoch:
         return Fenced(record.epoch)
     return DecidedOtherwise(ended.outcome, EndReason.CLIENT, epoch + 1)
+
+
+def _ended_to_committed(record: Any, epoch: Any) -> Decided | None:
+    """Take every ended transaction for a committed one."""
+    return None if record is None else Decided(Outcome.COMMIT, epoch + 1, duplicate=True)
 
 
 def _decide_without_fence(self: Any, batch: Any, *, is_lower: bool) -> Any:
@@ -107,6 +112,16 @@ SWITCHES: Final = (
         "7.1.3 each transaction has its own producer epoch",
         (decisions, "_decided", _decided_in_same_epoch),
         (PartitionProducers, "_decide", _decide_behind_marker),
+    ),
+    Switch(
+        "commit-after-storing",
+        "7.1.9 a request with batches and a commit is committed only after all its batches are stored",
+        (guards, "commits", lambda answers: True),
+    ),
+    Switch(
+        "repeat-as-decided",
+        "7.1.9 a repeated request whose batches are refused is answered as committed only after a commit",
+        (decisions, "committed", _ended_to_committed),
     ),
     Switch(
         "begin-fences",

@@ -160,7 +160,7 @@ NEEDS = {
     ),
     "self, describe group (each in the answer)": "list_groups",
     "self, create topic (each in the request)": "create_topic",
-    "self, write topic (each in the request)": "produce",
+    "self, write topic (each in the request), write producer (each in the request)": "produce",
     "self, read topic (each in the request)": "fetch",
     "self, describe topic (each in the request)": "lookup_offsets",
     "self, write producer (each in the request)": "allocate_producer begin_transaction abort_transaction",

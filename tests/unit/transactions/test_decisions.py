@@ -30,6 +30,7 @@ from fairlead_broker.transactions.decisions import (
     TooManyUnfinished,
     Write,
     begin,
+    committed,
     decide,
     is_forgotten,
     name_partition,
@@ -132,6 +133,22 @@ def test_confirmed_partitions_leave_the_record() -> None:
     whole = without_confirmed(half, {(4, ORDERS, 2)})  # type: ignore[arg-type]
     assert whole is not None
     assert (whole.unfinished, state_of(whole, 4)) == ((), TransactionState.ENDED)  # type: ignore[arg-type]
+
+
+def test_only_a_committed_transaction_is_reported_as_committed() -> None:
+    """The record reports its newest decided transaction as committed, but no aborted, open or earlier transaction."""
+    record = written(commit(opened(), 4, 1))
+    assert committed(record, 4) == Decided(COMMIT, 5, duplicate=True)  # type: ignore[arg-type]
+
+    others = [
+        (None, 4),
+        (opened(), 4),
+        (opened(), 3),
+        (record, 5),
+        (record, 3),
+        (written(abort(opened(), 4)), 4),
+    ]
+    assert {committed(each, epoch) for each, epoch in others} == {None}  # type: ignore[arg-type]
 
 
 def test_a_repeated_request_gets_the_first_answer() -> None:

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 
 from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.group_requests import OffsetCommit
 from fairlead_api.bodies.media_types import JSON
-from fairlead_api.bodies.transactions import CommitTransactionRequest, DecidedTransaction, TransactionOffsets
+from fairlead_api.bodies.transactions import CommitTransactionRequest, TransactionOffsets
 from fairlead_api.identifiers import BrokerId, ProducerEpoch, ProducerId, TimestampUs, check_group_name
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id

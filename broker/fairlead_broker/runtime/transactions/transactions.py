@@ -45,6 +45,7 @@ from fairlead_broker.transactions.decisions import (
     TooManyUnfinished,
     Write,
     begin,
+    committed,
     decide,
     is_forgotten,
     kept,
@@ -162,6 +163,16 @@ class Transactions:
         if decided.outcome is Outcome.ABORT:
             self._hint(producer_id)
         return decided
+
+    async def committed(self, transaction: TransactionId, authorize: Authorize) -> Decided | None:
+        """Return the answer about a transaction that an earlier request committed, or None (rule 7.1.9).
+
+        Raises `coordination_unavailable`, and the problem of `authorize`.
+        """
+        record = await self.standing(transaction.producer_id)
+        if record is not None:
+            authorize(record)
+        return committed(record, transaction.epoch)
 
     async def commit_with(
         self,

@@ -18,13 +18,11 @@ from fairlead_api.bodies.requests import decode_request
 from fairlead_api.bodies.transactions import (
     BeginRequest,
     CommitTransactionRequest,
-    DecidedTransaction,
     EndedTransactionAnswer,
     JointCommitAnswer,
     JointCommitRequest,
     NamedPartitions,
     OpenPartition,
-    OutcomeName,
     PartitionTransaction,
     PartitionTransactions,
     TopicPartitions,
@@ -45,6 +43,7 @@ from fairlead_broker.runtime.refusals import partition_not_found
 from fairlead_broker.server.admin.groups import Answered, AtCoordinator, require_read
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import cursor_of, name_behind
+from fairlead_broker.server.routing.decided_transactions import OUTCOME_NAMES, decided_transaction
 from fairlead_broker.server.routing.forwarding import Forwarding
 from fairlead_broker.server.routing.locate import checked_topic
 from fairlead_broker.server.routing.transaction_access import authorize, check_level, is_seen
@@ -56,7 +55,6 @@ _STATE_NAMES: Final[dict[TransactionState, TransactionStateName]] = {
     TransactionState.UNFINISHED: "unfinished",
     TransactionState.ENDED: "ended",
 }
-_STATES: Final[dict[Outcome, OutcomeName]] = {Outcome.COMMIT: "committed", Outcome.ABORT: "aborted"}
 
 
 class TransactionCalls:
@@ -127,7 +125,7 @@ class TransactionCalls:
         producer_id = transaction.producer_id
         requests = {producer_id: self._commit(call, transaction, request)}
         decided = await self._write_with_offsets(call, requests, offsets)
-        return Answered(_answer(transaction, decided[producer_id]))
+        return Answered(decided_transaction(transaction, decided[producer_id]))
 
     def _commit(self, call: Call, transaction: TransactionId, request: CommitTransactionRequest) -> Decide:
         return Decide(
@@ -285,7 +283,7 @@ class TransactionCalls:
         decided = await self._broker.transactions.decide(
             transaction.producer_id, request, lambda record: authorize(call.access, record)
         )
-        await call.answer_json(_answer(transaction, decided))
+        await call.answer_json(decided_transaction(transaction, decided))
 
     def _partitions(self, call: Call, named: Sequence[TopicPartitions]) -> Partitions:
         """Return the partitions of a commit. Raises the problem of a partition that is missing or not writable."""
@@ -335,7 +333,7 @@ class TransactionCalls:
             if ended is None
             else EndedTransactionAnswer(
                 transaction=str(TransactionId(producer_id, ended.epoch)),
-                state=_STATES[ended.outcome],
+                state=OUTCOME_NAMES[ended.outcome],
                 reason=ended.reason.value,
                 at=format_timestamp(ended.at_us),
             ),
@@ -373,19 +371,11 @@ def _transaction_or_none(text: str) -> TransactionId | None:
         return None
 
 
-def _answer(transaction: TransactionId, decided: Decided) -> DecidedTransaction:
-    following = decided.next
-    return DecidedTransaction(
-        transaction=str(transaction),
-        state=_STATES[decided.outcome],
-        next=None if following is None else str(TransactionId(transaction.producer_id, following)),
-        duplicate=decided.duplicate,
-    )
-
-
 def _joint_answer(request: JointCommitRequest, decided: Mapping[ProducerId, Decided]) -> JointCommitAnswer:
     transactions = [parse_transaction_id(each.transaction) for each in request.transactions]
-    return JointCommitAnswer(transactions=[_answer(each, decided[each.producer_id]) for each in transactions])
+    return JointCommitAnswer(
+        transactions=[decided_transaction(each, decided[each.producer_id]) for each in transactions]
+    )
 
 
 def _behind(cursor: str) -> ProducerId:

@@ -135,6 +135,10 @@ class Call:
         """Count the request among its caller's produce calls. Raises ProblemError overloaded."""
         self.body_reader.begin_call(self.access.caller.principal)
 
+    def end_produce(self) -> None:
+        """Stop counting the request among its caller's produce calls, because its records are stored."""
+        self.body_reader.end_call()
+
     @property
     def caller_side(self) -> CallerSide:
         """Side from which the client reaches brokers, even if another broker forwarded the request."""

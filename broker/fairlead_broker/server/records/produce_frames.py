@@ -17,6 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from fairlead_api.access_needs import Operation
 from fairlead_api.batch.header import Buffer
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.frames import Frame, encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES, Header
 from fairlead_api.bodies.requests import (
@@ -28,10 +29,12 @@ from fairlead_api.bodies.requests import (
 from fairlead_api.identifiers import Acks, BrokerId, LeaderEpoch, Offset, PartitionIndex, TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp, parse_timestamp_us
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.peers.forwarded_callers import caller_header
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from fairlead_broker.server.http.call import Call, Endpoint, body_type
+from fairlead_broker.server.records.produce_commit import COMMIT, commit_stored, transaction_to_commit
 from fairlead_broker.server.records.produce_head import (
     IN_THE_BATCH,
     REQUEST_DIGEST,
@@ -222,7 +225,7 @@ class ProduceFrameCalls:
         return {"produce": self.produce}
 
     async def produce(self, call: Call) -> None:
-        """``POST /v1/produce``: 200 if every batch was stored, otherwise 207.
+        """``POST /v1/produce``: 200 if every batch was stored and the commit, if any, was decided; otherwise 207.
 
         One result or problem per frame, in order.
         """
@@ -230,6 +233,7 @@ class ProduceFrameCalls:
         body_type(call)
         refuse_producer_headers(call, IN_THE_BATCH)
         keyed = _passed_on_key(call)
+        transaction = transaction_to_commit(call, self._broker, acks) if COMMIT in call.headers else None
         call.begin_produce()
         body = await call.body(self._body_bytes_max)
         frames = [
@@ -243,6 +247,9 @@ class ProduceFrameCalls:
         if not call.access.is_open:
             batches = [allowed(call, self._broker, batch) for batch in batches]
         outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
+        if transaction is not None:
+            await self._answer_commit(call, transaction, [meta for meta, _ in frames], outcomes)
+            return
         results = [
             partition_result(meta.partition, outcome, topic_id=meta.topic_id)
             for (meta, _), outcome in zip(frames, outcomes, strict=True)
@@ -252,6 +259,30 @@ class ProduceFrameCalls:
             await call.answer(202, [])
         else:
             await call.answer_json(ProduceAnswer(results=results), 207 if refused else 200)
+
+    async def _answer_commit(
+        self,
+        call: Call,
+        transaction: TransactionId,
+        metas: Sequence[ProduceFrameMeta],
+        outcomes: Sequence[Outcome],
+    ) -> None:
+        """Commit a transaction whose last batches were in the request, unless a batch was refused, and answer."""
+        call.end_produce()
+        places = [(TopicId(meta.topic_id), PartitionIndex(meta.partition)) for meta in metas]
+        commit = await commit_stored(call, self._broker, transaction, places, outcomes)
+        committed = commit if isinstance(commit, DecidedTransaction) else UNSET
+        results = [
+            PartitionProduceResult(topic_id=topic_id, partition=partition)
+            if committed is not UNSET and isinstance(outcome, ProblemError)
+            else partition_result(partition, outcome, topic_id=topic_id)
+            for (topic_id, partition), outcome in zip(places, outcomes, strict=True)
+        ]
+        problem: dict[str, object] | UnsetType = (
+            dict(commit.to_document()) if isinstance(commit, ProblemError) else UNSET
+        )
+        answer = ProduceAnswer(results=results, committed=committed, commit_problem=problem)
+        await call.answer_json(answer, 207 if committed is UNSET else 200)
 
 
 def allowed(call: Call, broker: Broker, batch: RoutedBatch | ProblemError) -> RoutedBatch | ProblemError:

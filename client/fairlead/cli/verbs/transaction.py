@@ -13,9 +13,9 @@ from fairlead import Admin, TopicPartition
 from fairlead.cli.options import BOOTSTRAP_DEFAULT, Bootstrap, Output, OutputFormat
 from fairlead.cli.printing import print_document, print_done, print_pairs, print_rows
 from fairlead.cli.session import ASK_TIMEOUT, RETRY_TIMEOUT, ExitCode, is_terminal, run
+from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.transactions import (
     TIMEOUT_MS_DEFAULT,
-    DecidedTransaction,
     NamedPartitions,
     PartitionTransaction,
     TransactionDescription,

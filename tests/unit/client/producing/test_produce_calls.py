@@ -108,6 +108,30 @@ def test_without_acks_a_refusal_is_an_outcome(batches: list[RecordsBatch]) -> No
     assert second == UNKNOWN_PLACE
 
 
+def test_a_commit_is_a_header_of_the_request(batches: list[RecordsBatch]) -> None:
+    """A request that also commits has the same body, and names the transaction in a header."""
+    plain = _call(batches)
+    commit = produce_call(
+        batches, TOPIC_IDS, acks=Acks.ALL, codec=Codec.NONE, timeout_seconds=30, commit="17.4"
+    )
+
+    assert commit.body == plain.body
+    assert commit.headers == {**plain.headers, "Fairlead-Commit-Transaction": "17.4"}
+
+
+def test_a_batch_that_was_committed_before_needs_no_offset(batches: list[RecordsBatch]) -> None:
+    """A committed batch without an offset in the answer is stored; a batch that the answer lacks may be stored."""
+    committed = {"transaction": "17.4", "state": "committed", "next": "17.5", "duplicate": True}
+    results = [{"topic_id": TOPIC_IDS["flights"], "partition": 0}]
+    body = msgspec.json.encode({"results": results, "committed": committed})
+    answer = Answer(200, memoryview(body), None, "http://b:1")
+
+    first, second = outcomes_of(answer, batches, TOPIC_IDS, Acks.ALL)
+
+    assert first == UNKNOWN_PLACE
+    assert isinstance(second, InternalServerError)
+
+
 def test_another_topic_of_the_same_partition_is_no_outcome(batches: list[RecordsBatch]) -> None:
     """Outcomes are matched by topic id, because a request may contain batches of several topics."""
     other = _stored(0, topic_id="2b4e28ba-2fa1-4d19-883f-0016d3cca427")
