@@ -46,9 +46,8 @@ async def change(admin: Admin, mode: str) -> None:
             pass
 
 
-async def work(options: argparse.Namespace) -> dict[str, list[float]]:
+async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]]:
     """Return the requests per second of each turn in each mode."""
-    token = options.token_file.read_text(encoding="ascii").strip()
     clients = {
         mode: ClientBuilder()
         .http2_prior_knowledge()
@@ -74,11 +73,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--token-file", type=Path, required=True, help="token of the requests in `enforce`")
-    parser.add_argument("--admin-token-file", type=Path, required=True, help="token that may change the mode")
+    parser.add_argument("--token-file", required=True, help="token of the requests in `enforce`")
+    parser.add_argument("--admin-token-file", required=True, help="token that may change the mode")
     parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")
     parser.add_argument("--requests", type=int, default=500, help="number of requests in a turn")
-    print(json.dumps(uvloop.run(work(parser.parse_args()))))
+    options = parser.parse_args()
+    token = Path(options.token_file).read_text(encoding="ascii").strip()
+    print(json.dumps(uvloop.run(work(options, token))))
 
 
 if __name__ == "__main__":
