@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pyreqwest.client
 import pyreqwest.exceptions
+import pyreqwest.response
 
 from fairlead_api.bodies.frames import Frame, iterate_frames
 from fairlead_api.bodies.links import HandOverAnswer, HandOverRequest
@@ -39,6 +40,9 @@ waits five seconds for the source, and must reach the second broker within this 
 """
 ANSWER_MARGIN_SECONDS: Final = 5.0
 """Number of seconds that a fetch may take in addition to the requested wait."""
+ANSWER_BYTES_MAX: Final = 64 << 20
+"""Maximum size of an answer, above that of every fetch and every page of a list, so that no source fills the memory."""
+PART_BYTES: Final = 1 << 18
 PAGE_LIMIT: Final = 1000
 """Number of items in one page of a list."""
 TOPICS: Final = "/v1/topics"
@@ -206,14 +210,30 @@ class SourceCluster:
             builder = builder.body_bytes(body)
         try:
             with cancellable():
-                response = await builder.build().send()
-                received = memoryview(await response.bytes())
+                async with builder.build_streamed() as response:
+                    received = await _received(address, response)
         except pyreqwest.exceptions.PyreqwestError as error:
             msg = f"{address} does not answer: {type(error).__name__}: {error}"
             raise SourceUnreachable(msg) from error
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise problem_in("the source", response.status, received)
         return _Answer(response.status, received, response.get_header("etag"))
+
+
+async def _received(address: str, response: pyreqwest.response.Response) -> memoryview:
+    """Return the body of an answer. Raises `SourceUnreachable` for a body that is too large, before it is received."""
+    length = response.get_header("content-length")
+    if length is not None and length.isdecimal() and int(length) <= ANSWER_BYTES_MAX:
+        # HTTP/2 ends a stream that has more bytes than this.
+        return memoryview(await response.bytes())
+    parts, size = [], 0
+    while (part := await response.body_reader.read(PART_BYTES)) is not None:
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            msg = f"{address} sent an answer of more than {ANSWER_BYTES_MAX} bytes"
+            raise SourceUnreachable(msg)
+        parts.append(bytes(part))
+    return memoryview(b"".join(parts))
 
 
 def _decoded(body: memoryview, type_: type[T], path: str) -> T:

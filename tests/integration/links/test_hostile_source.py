@@ -9,12 +9,14 @@ from msgspec.structs import replace
 from cluster_kit import Cluster
 from fairlead import Admin, TopicPartition
 from fairlead_api.bodies.group_answers import OffsetsAnswer
-from fairlead_api.bodies.links import NamePatterns
+from fairlead_api.bodies.links import CreateLinkRequest, LinkSource, NamePatterns
 from fairlead_api.bodies.metadata import TopicEra, TopicMirror
 from fairlead_api.configuration import ConfigEntry, ConfigSource
 from fairlead_broker.controlling.linking import link_keeper
+from fairlead_broker.sources import source_cluster
 from fairlead_broker.sources.source_cluster import SourceCluster, SourceTopics
 from link_kit import link, mirrored, topic_of, until, url
+from refusals import refuses
 
 if TYPE_CHECKING:
     import pytest
@@ -82,3 +84,18 @@ async def test_impossible_answers_are_refused_and_sound_topics_are_mirrored(
     assert refused is not None
     assert refused.state == "blocked"
     assert not list(target.path.parent.glob("**/harm*"))
+
+
+async def test_an_answer_that_is_too_large_is_not_received(
+    source: Cluster, target: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer above the limit ends the call before it fills the memory of the broker."""
+    monkeypatch.setattr(source_cluster, "ANSWER_BYTES_MAX", 20)
+    topics = NamePatterns(include=["*"])
+    request = CreateLinkRequest(name="east", source=LinkSource(bootstrap=[url(source)]), topics=topics)
+    with refuses("link_source_unreachable", 20):
+        await target.controller.links.create(request)
+    monkeypatch.setattr(source_cluster, "ANSWER_BYTES_MAX", 1 << 20)
+    topic_id = await source.topic("flights", replication_factor=1)
+    await link(source, target)
+    await mirrored(target, topic_id, 0)
