@@ -22,6 +22,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 sys.path.extend(
     str(Path(__file__).parents[1] / folder)
     for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd")
@@ -90,6 +92,8 @@ def main() -> int:
         parser.error(f"no fault is known as {', '.join(sorted(unknown))}; known are {', '.join(FAULTS)}")
     # Clients warn about every broker that does not answer, which is expected in a chaos run.
     logging.disable(logging.WARNING)
+    # The report is all of the output.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with ExitStack() as stack:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fairlead-")))
         for each in Producers:
