@@ -63,8 +63,10 @@ TENANTS_TEXT: Final = """
 ## How exactly a quota holds
 
 A caller produces much more than its quota for bytes, and ignores the waiting times of refusals; another caller writes
-and reads 50 times a second. The shares are relative to the quota, which all brokers of the cluster keep together. The
-first seconds, in which the brokers learn the usage of each other, are not included.
+and reads 100 times a second. The shares are relative to the quota, which all brokers of the cluster keep together. The
+first seconds, in which the brokers learn the usage of each other, are not included. Slices of five seconds without
+load, with the load that the quota allows, and with the load above it take turns, and the latencies are the medians of
+their 99th percentiles ([decision 0713](../decisions/0713-a-busy-tenant-is-compared-with-its-allowed-load.md)).
 """
 
 ATTACKS: Final = {
@@ -169,8 +171,8 @@ def goodput(counts: Counts) -> str:
 def tenants(counts: Counts) -> str:
     """Return the section of a caller over its quota."""
     columns = [
-        "brokers", "requests go to", "offered", "admitted", "p99 of the other caller before and after, ms",
-        "during, ms", "its failed requests",
+        "brokers", "requests go to", "offered", "admitted", "p99 of the other caller without load, ms",
+        "beside the quota, ms", "beside the load, ms", "its failed requests",
     ]  # fmt: skip
     prefix, rows = "tenant over its quota, ", []
     for name, found in counts.items():
@@ -190,6 +192,7 @@ def _tenant_row(found: Counts) -> list[str]:
         f"{found['offered_share_of_limit']:.1f}",
         f"{found['admitted_share_of_limit']:.2f}",
         _milliseconds(found.get("quiet_p99_ms")),
+        _milliseconds(found.get("at_limit_p99_ms")),
         _milliseconds(found.get("beside_p99_ms")),
         str(found.get("failures", "")),
     ]
