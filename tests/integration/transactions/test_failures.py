@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from broker_kit import Calls
 from cluster_kit import Cluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
+from fairlead.errors import FairleadError
+from fairlead.transaction import Transaction
 from fairlead_api.bodies.transactions import TransactionDescription
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
 
@@ -69,6 +72,35 @@ async def test_a_commit_survives_the_stop_of_its_broker_and_of_the_leader(
 
     assert (written.status, done.status) == (200, 200)
     assert found == [b"kept"]
+
+
+async def test_commits_with_batches_survive_the_stop_of_the_leader(cluster: Cluster) -> None:
+    """While the leader stops, each transaction that is reported as committed is visible once, and no other is."""
+    topic_id = await cluster.topic("orders", min_insync_replicas=1)
+    await cluster.led("orders", topic_id)
+    leader = cluster.leader(topic_id)
+    assert leader is not None
+    other = next(broker for broker in cluster.brokers if broker != leader)
+    written: list[Transaction] = []
+
+    async def write(producer: Producer, count: int) -> None:
+        for _ in range(count):
+            written.append(producer.transaction())
+            with suppress(FairleadError):
+                async with written[-1] as transaction:
+                    await transaction.send("orders", b"%d" % len(written))
+
+    async with Producer(url_of(cluster, other), transactional="billing") as producer:
+        await write(producer, 3)
+        stopping = asyncio.create_task(cluster.stop(leader))
+        while not stopping.done():
+            await write(producer, 1)
+        await write(producer, 3)
+    expected = [b"%d" % number for number, each in enumerate(written, 1) if each.is_committed]
+    found = await committed(url_of(cluster, other), len(expected))
+
+    assert [each.is_committed for each in (*written[:3], *written[-3:])] == [True] * 6
+    assert found == expected
 
 
 @pytest.mark.scenario

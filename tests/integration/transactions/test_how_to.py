@@ -58,3 +58,4 @@ async def test_every_example_of_the_page(tmp_path: Path) -> None:
     assert outputs[6].count('"state":"committed"') == 2
     assert outputs[7].split() == ["paid", "paid"]
     assert "billing" in outputs[8]
+    assert '"state":"committed"' in outputs[-1]
