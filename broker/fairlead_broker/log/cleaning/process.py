@@ -253,7 +253,7 @@ def _step_back() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     with suppress(OSError):
         os.nice(NICENESS)
-    _set_slice()
+    set_slice(0)
     # A kernel that schedules sessions as groups applies a niceness only within a session.
     with suppress(OSError):
         os.setsid()
@@ -271,12 +271,17 @@ def _step_back_further() -> None:
     _set_disk_priority()
 
 
-def _set_slice() -> None:
-    """Set the time slice of this thread and of the threads that it starts. Linux before 6.12 ignores the length."""
+def set_slice(pid: int) -> None:
+    """Set the time slice of a thread and of the threads that it starts, and take a real-time priority away.
+
+    `pid`: number of the thread, or 0 for this thread. Linux before 6.12 ignores the length.
+    """
     number = _SET_ATTRIBUTES.get(platform.machine())
     if number is not None:
-        fields = (_ATTRIBUTES.size, os.SCHED_OTHER, 0, os.getpriority(os.PRIO_PROCESS, 0), 0, SLICE_NS, 0, 0)
-        _LIBRARY.syscall(number, 0, _ATTRIBUTES.pack(*fields), 0)
+        with suppress(OSError):
+            niceness = os.getpriority(os.PRIO_PROCESS, pid)
+            fields = (_ATTRIBUTES.size, os.SCHED_OTHER, 0, niceness, 0, SLICE_NS, 0, 0)
+            _LIBRARY.syscall(number, pid, _ATTRIBUTES.pack(*fields), 0)
 
 
 def _set_disk_priority() -> None:

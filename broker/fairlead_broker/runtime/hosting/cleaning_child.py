@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from fairlead_broker.clock import Clock
-from fairlead_broker.log.cleaning.process import GO, HURRY, CleanerEvent, RoundFailed
+from fairlead_broker.log.cleaning.process import GO, HURRY, CleanerEvent, RoundFailed, set_slice
 from fairlead_broker.log.cleaning.rounds import CleaningOrder, RoundDone
 
 PROGRAM: Final = "fairlead_broker.log.cleaning.process"
@@ -105,4 +105,6 @@ class CleaningChild:
                 limit=LINE_BYTES_MAX,
                 env=os.environ | ENVIRONMENT,
             )
+            # The program lowers its priority only after it has loaded its libraries, which takes half a second.
+            set_slice(self._process.pid)
         return self._process

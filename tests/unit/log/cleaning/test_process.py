@@ -163,6 +163,15 @@ def test_the_memory_and_the_priority_of_the_child_are_limited(order: CleaningOrd
     assert isinstance(found.events[-1], RoundDone)
 
 
+def test_a_program_gets_its_slice_before_it_has_loaded_its_libraries() -> None:
+    """The broker sets the slice of a program that it has just started."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as program:
+        process.set_slice(program.pid)
+        slice_ns = _slice_ns(program.pid)
+
+    assert slice_ns in (0, process.SLICE_NS)
+
+
 def test_a_round_leaves_the_page_cache_as_it_was(tmp_path: Path) -> None:
     """Pages that a round has read from the disk are dropped again, and pages that were in memory stay there."""
     content, path = os.urandom(3 * PART_BYTES + 100), tmp_path / "file"
