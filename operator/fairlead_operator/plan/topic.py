@@ -5,8 +5,8 @@ level-triggered: the resource is compared with the brokers' answers, and every d
 a crash at any point, equal facts produce an equal plan.
 
 A configuration key is handled in one of three ways. A key with a value in the resource is set on the topic itself, even
-if the cluster's default has the same value. A key without a value in the resource is reset to the default. An unmanaged
-key is ignored.
+if the cluster's default has the same value. A key without a value in the resource is reset to the default, except the
+keys in `FIXED_BY_QUORUMS`. An unmanaged key is ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fairlead_api.configuration import TOPIC_KEYS, ConfigSource, stored_value
+from fairlead_api.configuration import (
+    QUORUM_MODE,
+    REPLICATION_MODE_KEY,
+    TOPIC_KEYS,
+    ConfigSource,
+    stored_value,
+)
 from fairlead_api.problems import ProblemError
 from fairlead_operator.plan.findings import Finding
 from fairlead_operator.plan.topic_observed import (
@@ -27,6 +33,9 @@ from fairlead_operator.plan.topic_observed import (
 from fairlead_operator.plan.topic_replicas import ReplicaChooser
 
 MIN_ISR = "min.insync.replicas"
+FIXED_BY_QUORUMS = frozenset({REPLICATION_MODE_KEY, "durability"})
+"""Keys that a topic with a write quorum keeps from its creation. Brokers copy them from the cluster's configuration to
+the topic, and refuse to reset them."""
 MOVES_MAX = 20
 """Maximum number of partitions of one topic that move at the same time, since copying replicas competes with producers
 for disks and network."""
@@ -136,7 +145,10 @@ def config_changes(wanted: WantedTopic, topic: LiveTopic) -> dict[str, str | Non
     changes: dict[str, str | None] = {
         key: value for key, value in sorted(given.items()) if own.get(key) != _canonical(key, value)
     }
-    changes.update((key, None) for key in sorted(own) if key not in given and key not in wanted.unmanaged)
+    kept = wanted.unmanaged | (
+        FIXED_BY_QUORUMS if own.get(REPLICATION_MODE_KEY) == QUORUM_MODE else frozenset()
+    )
+    changes.update((key, None) for key in sorted(own) if key not in given and key not in kept)
     return changes
 
 
@@ -260,8 +272,14 @@ def _min_isr_warnings(wanted: WantedTopic, topic: LiveTopic | None) -> tuple[Fin
     """Return a warning if `min.insync.replicas` is larger than the number of replicas."""
     replicas = wanted.replicas or (topic.replication_factor if topic is not None else None)
     text = wanted.managed_config.get(MIN_ISR)
-    if text is None and topic is not None and MIN_ISR in topic.config and MIN_ISR not in wanted.unmanaged:
-        text = topic.config[MIN_ISR].value
+    live = None if topic is None else topic.config.get(MIN_ISR)
+    if (
+        text is None
+        and live is not None
+        and live.source is not ConfigSource.UNUSED
+        and MIN_ISR not in wanted.unmanaged
+    ):
+        text = live.value
     if replicas is None or text is None or not text.isdecimal() or int(text) <= replicas:
         return ()
     message = (

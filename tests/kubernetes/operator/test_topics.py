@@ -55,6 +55,35 @@ def test_what_others_change_is_put_back_but_for_unmanaged_keys(stage: Stage) -> 
     assert stage.brokers.own_config("drift") == {"retention.ms": "60000", "segment.ms": "777777"}
 
 
+def test_a_topic_with_a_write_quorum_is_created_altered_and_restored(stage: Stage) -> None:
+    """The write quorum of a topic follows its resource, which brokers refuse below a majority or with the other mode.
+
+    The topic keeps its mode, which is fixed at creation, if the resource no longer contains the mode.
+    """
+    namespace, fixed = stage.common, {"replication.mode": "quorum"}
+    refused = []
+    stage.topic(namespace, "votes", replicas=3, config={**fixed, "quorum.write": "2"})
+    stage.wait(namespace, "votes")
+    created = stage.brokers.own_config("votes")
+    stage.brokers.ask(lambda admin: admin.alter_topic("votes", config={"quorum.write": 3}))
+    stage.wait_event(namespace, "votes", "ConfigChanged", "quorum.write=2")
+    restored = stage.brokers.own_config("votes")
+    stage.topic(namespace, "votes", replicas=3, config={**fixed, "quorum.write": "3"})
+    stage.wait(namespace, "votes")
+    for config in ({**fixed, "quorum.write": "1"}, {"replication.mode": "isr"}):
+        stage.topic(namespace, "votes", replicas=3, config=config)
+        refused.append(condition_of(stage.wait(namespace, "votes", "InvalidConfig"), "Ready"))
+    held = stage.brokers.own_config("votes")
+    stage.topic(namespace, "votes", replicas=3, config={"retention.ms": "60000"})
+    stage.wait(namespace, "votes")
+
+    assert created == restored == {**fixed, "quorum.write": "2"}
+    assert "quorum.write" in refused[0]["message"]
+    assert "replication.mode" in refused[1]["message"]
+    assert held == {**fixed, "quorum.write": "3"}
+    assert stage.brokers.own_config("votes") == {**fixed, "retention.ms": "60000"}
+
+
 def test_a_topic_that_is_there_is_adopted_with_its_data(stage: Stage) -> None:
     """A topic that exists is adopted with its id, data and additional partitions, and its other values are changed."""
     namespace = stage.common

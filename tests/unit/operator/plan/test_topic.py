@@ -151,6 +151,19 @@ def test_absent_keys_go_back_to_the_default_and_unmanaged_ones_stay() -> None:
     )
 
 
+def test_keys_that_a_write_quorum_fixes_are_not_reset() -> None:
+    """A topic with a write quorum keeps the mode and the durability that it copied from the cluster's configuration."""
+    fixed = of_topic(replication__mode="quorum", durability="replicated")
+    there = topic(config={**fixed, **of_topic(quorum__write="2")})
+
+    assert plan(wanted(), there).actions == (AlterConfig({"quorum.write": None}),)
+    assert config_changes(wanted(config={"replication.mode": "isr"}), there) == {
+        "quorum.write": None,
+        "replication.mode": "isr",
+    }
+    assert config_changes(wanted(), topic(config=of_topic(durability="replicated"))) == {"durability": None}
+
+
 def test_partitions_only_grow() -> None:
     """Partitions are added, but not removed: a smaller number is reported, and other changes are still made."""
     assert plan(wanted(partitions=4), topic()).actions == (GrowPartitions(4),)
@@ -244,6 +257,7 @@ def test_a_minimum_above_the_replicas_waits_for_them() -> None:
             topic(config={"min.insync.replicas": ConfigEntry("2", ConfigSource.CLUSTER)}),
             ["MinInsyncReplicasTooLarge"],
         ),
+        (1, None, topic(config={"min.insync.replicas": ConfigEntry("2", ConfigSource.UNUSED)}), []),
         (2, None, topic(), []),
     ],
 )
