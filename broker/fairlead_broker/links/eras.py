@@ -7,11 +7,11 @@ L19).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
-from fairlead_api.identifiers import LeaderEpoch
+from fairlead_api.identifiers import LeaderEpoch, Offset
 from fairlead_broker.registry.records import Era
 
 ERA_EPOCHS: Final = 1 << 20
@@ -40,6 +40,15 @@ def first_of_next_era(*epochs: LeaderEpoch) -> LeaderEpoch | None:
     """
     era = max(epochs) // ERA_EPOCHS + 1
     return LeaderEpoch(era * ERA_EPOCHS) if era <= ERA_MAX else None
+
+
+def era_start(epoch: LeaderEpoch, starts: Iterable[tuple[LeaderEpoch, Offset]], end: Offset) -> Offset:
+    """Return the offset at which the era of a leader epoch begins in a log, which ends at `end`.
+
+    `starts`: leader epochs of the log in ascending order, each with its first offset. The first era begins at 0.
+    """
+    first = epoch // ERA_EPOCHS * ERA_EPOCHS
+    return next((offset for each, offset in starts if each >= first), end) if first else Offset(0)
 
 
 def parting(own: Sequence[Era], other: Sequence[Era]) -> tuple[Era, ...]:

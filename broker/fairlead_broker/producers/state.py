@@ -15,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry, StoredBatch
 from fairlead_broker.producers.open_transactions import OpenTransactions
@@ -34,6 +36,8 @@ producer is refused as unknown.
 KEYS_MAX: Final = 10_000
 """Maximum number of remembered idempotency keys of a partition. Further keys are refused until the oldest key expires.
 """
+RANGED_IDS_FROM: Final = 1 << 32
+"""Lowest producer id of a cluster's range."""
 BEGINNING_US: Final = TimestampUs(0)
 _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
 
@@ -196,6 +200,25 @@ class ProducerState:
         self.advance(append_time_us)
         self._keys[key] = KeyEntry(digest, base_offset, last_offset, append_time_us, self._partition_time_us)
         self._keys.move_to_end(key)
+
+    # -- promotions
+
+    def forget_shared_ids(self, before: Offset) -> None:
+        """Forget the batches below an offset whose producer ids are not in the range of a cluster (rule L11).
+
+        Clusters allocated ids below `RANGED_IDS_FROM` before they had ranges, so two clusters may have given one id to
+        different producers. Without the entry of the other cluster's producer, the first batch of this cluster's
+        producer is stored, and never taken for a repeat. The entry of an open transaction is kept for its marker. The
+        offset 0 means that the partition was never promoted, so nothing is forgotten.
+        """
+        for producer_id, entry in list(self._producers.items()) if before else ():
+            if producer_id >= RANGED_IDS_FROM or producer_id in self._open:
+                continue
+            batches = tuple(batch for batch in entry.batches if batch.base_offset >= before)
+            if batches:
+                self._producers[producer_id] = msgspec.structs.replace(entry, batches=batches)
+            else:
+                del self._producers[producer_id]
 
     # -- ageing
 

@@ -10,6 +10,7 @@ from fairlead import Admin, TopicPartition
 from fairlead_api.batch.batches import ProducerStamp, encode
 from fairlead_api.batch.columns import record_batch
 from fairlead_api.bodies.links import NamePatterns
+from fairlead_api.identifiers import ProducerEpoch, ProducerId
 from fairlead_api.problems import ProblemError
 from fairlead_broker.runtime import AppendResult
 from link_kit import handed_over, link, mirrored, paused, promoted, until, url, values
@@ -152,6 +153,35 @@ async def test_a_repeat_across_a_hand_over_is_recognised(source: Cluster, target
     assert isinstance(repeat, AppendResult)
     assert (repeat.base_offset, repeat.duplicate) == (first.base_offset, True)
     assert other.producer_id >> 32 != producer.producer_id >> 32
+
+
+async def test_an_id_that_both_clusters_gave_is_not_a_repeat_in_the_mirror(
+    source: Cluster, target: Cluster
+) -> None:
+    """A producer of the mirror's cluster with the id, epoch and sequence of a copied batch gets its own records stored.
+
+    The next leader recognises the repeats of these records, and forgets the copied batch again.
+    """
+    topic_id = await source.topic("flights", replication_factor=1)
+    flights = await source.led("flights", topic_id)
+    stamp = ProducerStamp(ProducerId(7), ProducerEpoch(0), 0)
+    copied, own = (
+        encode(record_batch(records, default_timestamp_us=1), producer=stamp).to_bytes()
+        for records in ([b"copied"], [b"own"])
+    )
+    await flights.produce_batch(copied)
+    await link(source, target)
+    await handed_over(target, "flights")
+    [stored] = await (await target.led("flights", topic_id)).produce_batch(own)
+    leader = target.leader(topic_id, 0)
+    assert leader is not None
+    await target.stop(leader)
+    [repeat] = await (await target.led("flights", topic_id)).produce_batch(own)
+
+    assert isinstance(stored, AppendResult)
+    assert isinstance(repeat, AppendResult)
+    assert (stored.base_offset, stored.duplicate) == (1, False)
+    assert (repeat.base_offset, repeat.duplicate) == (1, True)
 
 
 async def test_a_hand_over_can_be_given_up(source: Cluster, target: Cluster) -> None:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_api.identifiers import LeaderEpoch
-from fairlead_broker.links.eras import ERA_EPOCHS, ERA_MAX, Kinship, first_of_next_era, kinship, parting
+from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_broker.links.eras import (
+    ERA_EPOCHS,
+    ERA_MAX,
+    Kinship,
+    era_start,
+    first_of_next_era,
+    kinship,
+    parting,
+)
 from fairlead_broker.registry.records import Era
 
 EPOCHS = st.integers(0, (1 << 31) - 1).map(LeaderEpoch)
@@ -46,3 +54,14 @@ def test_the_parting_of_two_histories_is_their_first_promotions_that_differ() ->
     assert parting((first,), (first,)) == ()
     assert parting((first, second), (first,)) == (second,)
     assert parting((first, second), (first, third)) == (second, third)
+
+
+def test_an_era_begins_with_its_first_leader_epoch_in_the_log() -> None:
+    """The first era begins at offset 0, and an era without leader epochs in the log begins at the end of the log."""
+    starts = [
+        (LeaderEpoch(epoch), Offset(offset))
+        for epoch, offset in ((3, 0), (ERA_EPOCHS, 10), (ERA_EPOCHS + 1, 20))
+    ]
+    epochs = (4, ERA_EPOCHS, ERA_EPOCHS + 2, 2 * ERA_EPOCHS)
+
+    assert [era_start(LeaderEpoch(epoch), starts, Offset(30)) for epoch in epochs] == [0, 10, 10, 30]

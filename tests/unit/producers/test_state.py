@@ -138,3 +138,23 @@ def test_expired_entries_go_by_themselves() -> None:
     appends(known, *range(HOUR, DAY + 2 * HOUR, HOUR))
 
     assert len(known) == 0
+
+
+def test_shared_ids_of_the_time_before_a_promotion_are_forgotten() -> None:
+    """Batches below the offset are forgotten if the id is below 2^32 and the producer's transaction is not open."""
+    ranged, before, across, opened = (ProducerId(each) for each in (1 << 32, 1, 2, 3))
+    known = ProducerState()
+    for producer_id, offset in ((ranged, 0), (before, 1), (across, 2)):
+        known.replay(producer_id, EPOCH, stored_batch(0, 0, offset, START))
+    known.replay(opened, EPOCH, stored_batch(0, 0, 3, START), is_transactional=True)
+    known.replay(across, EPOCH, stored_batch(0, 0, 4, START))
+    known.forget_shared_ids(Offset(0))
+    untouched = set(known.producers)
+    known.forget_shared_ids(Offset(4))
+    left = {
+        producer_id: [batch.base_offset for batch in entry.batches]
+        for producer_id, entry in known.producers.items()
+    }
+
+    assert untouched == {ranged, before, across, opened}
+    assert left == {ranged: [0], across: [4], opened: [3]}

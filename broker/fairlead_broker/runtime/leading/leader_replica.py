@@ -32,6 +32,7 @@ from fairlead_api.identifiers import (
 )
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.controlling.operation_refusals import topic_is_mirror
+from fairlead_broker.links.eras import era_start
 from fairlead_broker.log import LogError, LogRead, OffsetOutOfRange, PartitionLog, StampedBatch, StorageFailed
 from fairlead_broker.log.segments.segments import Segment
 from fairlead_broker.registry.records import HandedOver, MirrorOf, PartitionRecord
@@ -107,11 +108,14 @@ class LeaderReplica:
         self._refusal: Refusal | None = None
         self.closed = False
         """Whether this broker's leadership in this leader epoch has ended."""
+        starts = ((start.epoch, start.start_offset) for start in log.leader_epochs)
+        producers = log.producers.state.copy()
+        producers.forget_shared_ids(era_start(leader.leader_epoch, starts, log.end_offset))
         self._order = ProducerOrder(
             topic,
             key.partition,
             leader.leader_epoch,
-            log.producers.state.copy(),
+            producers,
             shared,
             meters,
             self._work.set,
