@@ -30,7 +30,10 @@ def loop() -> Iterator[LoopThread]:
 def test_a_query_follows_its_topic_from_its_checkpoint(
     spark: SparkSession, loop: LoopThread, topic: str, tmp_path: Path
 ) -> None:
-    """A streaming query reads each record once, and the sink writes to the cluster that accepts the records."""
+    """A streaming query reads each record once, and the sink writes to the cluster that accepts the records.
+
+    The query also continues from its checkpoint with the address of the other cluster.
+    """
     paths = [tmp_path / each for each in ("source", "target")]
     for path in paths:
         path.mkdir()
@@ -46,12 +49,16 @@ def test_a_query_follows_its_topic_from_its_checkpoint(
         loop.run(handed_over(target, topic))
         _write(spark, options, topic, "in the target")
         both = _read(spark, options, topic, tmp_path)
+        moved = {"bootstrap": url(target)}
+        _write(spark, moved, topic, "later")
+        later = _read(spark, moved, topic, tmp_path)
     finally:
         for cluster in clusters:
             loop.run(cluster.close())
 
     assert [(row.offset, row.text) for row in first] == [(0, "in the source")]
     assert [(row.offset, row.text) for row in both] == [(0, "in the source"), (1, "in the target")]
+    assert [(row.offset, row.text) for row in later[2:]] == [(2, "later")]
 
 
 def _write(spark: SparkSession, options: dict[str, str], topic: str, text: str) -> None:
