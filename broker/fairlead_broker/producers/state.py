@@ -161,7 +161,10 @@ class ProducerState:
         """Apply a batch of an idempotent producer from the log. The leader has already checked the sequences."""
         self.advance(batch.append_time_us)
         before = self.producer(producer_id)
-        if before is not None and before.epoch == epoch:
+        # A batch of another kind, or behind the marker of its epoch, is from another cluster's producer with the same
+        # id (`forget_shared_ids`).
+        kind = (epoch, is_transactional, False)
+        if before is not None and (before.epoch, before.is_transactional, before.is_ended) == kind:
             entry = before.followed_by(batch, self._partition_time_us)
         else:
             entry = ProducerEntry(epoch, (batch,), self._partition_time_us, is_transactional)

@@ -158,3 +158,19 @@ def test_shared_ids_of_the_time_before_a_promotion_are_forgotten() -> None:
 
     assert untouched == {ranged, before, across, opened}
     assert left == {ranged: [0], across: [4], opened: [3]}
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_batch_of_another_kind_with_the_same_id_and_epoch_begins_an_entry(is_ended: bool) -> None:
+    """A plain batch does not join the entry of a transaction that another producer wrote with the same id and epoch."""
+    known = ProducerState()
+    known.replay(ProducerId(1), EPOCH, stored_batch(0, 0, 0, START), is_transactional=True)
+    if is_ended:
+        known.replay_marker(ProducerId(1), EPOCH, Offset(1), START)
+    known.replay(ProducerId(1), EPOCH, stored_batch(0, 0, 2, START))
+    known.replay(ProducerId(1), EPOCH, stored_batch(1, 0, 3, START))
+    entry = known.producers[ProducerId(1)]
+
+    assert not entry.is_transactional
+    assert not entry.is_ended
+    assert [batch.base_offset for batch in entry.batches] == [2, 3]

@@ -34,6 +34,7 @@ from fairlead_api.bodies.security import (
 from fairlead_api.identifiers import BrokerId
 from fairlead_api.patterns import matches
 from fairlead_api.principals import check_principal_pattern
+from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.mode import SecurityMode
@@ -144,17 +145,17 @@ class SecurityCalls:
         return described, silent
 
     async def _denied_at(self, broker: BrokerId, call: Call) -> Mapping[DeniedOperation, int] | None:
-        """Return the counts of another broker, or None if the broker does not answer."""
+        """Return the counts of another broker, or None if the broker does not give a known answer."""
         headers = audited_caller_headers(call.access, call.client_address)
         try:
             answer = await self._broker.peer_side.peers.call(
                 broker, "GET", "/v1/security", headers=headers, timeout_seconds=SHORT_CALL_SECONDS_MAX
             )
-        except PeerUnavailable:
+            if answer.status != HTTPStatus.OK:
+                return None
+            status = decode(SecurityStatus, answer.body)
+        except (PeerUnavailable, ProblemError):
             return None
-        if answer.status != HTTPStatus.OK:
-            return None
-        status = decode(SecurityStatus, answer.body)
         return {
             DeniedOperation(each.principal, each.operation, each.resource): each.count
             for each in status.would_be_denied

@@ -136,8 +136,11 @@ class Call:
         self.body_reader.begin_call(self.access.caller.principal)
 
     def end_produce(self) -> None:
-        """Stop counting the request among its caller's produce calls, because its records are stored."""
-        self.body_reader.end_call()
+        """Stop counting the request among its caller's produce calls, and its body, because its records are stored.
+
+        The caller of this method no longer refers to the body.
+        """
+        self.body_reader.release()
 
     @property
     def caller_side(self) -> CallerSide:

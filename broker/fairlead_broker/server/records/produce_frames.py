@@ -248,7 +248,10 @@ class ProduceFrameCalls:
             batches = [allowed(call, self._broker, batch) for batch in batches]
         outcomes = await self._routing.store(call, batches, acks, timeout_seconds, keyed)
         if transaction is not None:
-            await self._answer_commit(call, transaction, [meta for meta, _ in frames], outcomes)
+            metas = [meta for meta, _ in frames]
+            # The commit may wait for the store.
+            del body, frames, batches
+            await self._answer_commit(call, transaction, metas, outcomes)
             return
         results = [
             partition_result(meta.partition, outcome, topic_id=meta.topic_id)
