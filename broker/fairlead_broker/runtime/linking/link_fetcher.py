@@ -405,7 +405,7 @@ class LinkFetcher:
     async def _skip(self, mirror: LeaderReplica, step: Skip) -> None:
         offset, end = step.offset, mirror.log_end_offset
         if end > 0:
-            if not await self._parts.records.note_loss(mirror.key, end, offset, skipped=True):
+            if not await self._note_skipped(mirror, end, offset):
                 return
             self._log.warning(
                 "records skipped that the source has deleted",
@@ -413,13 +413,11 @@ class LinkFetcher:
                 first=end,
                 next=offset,
             )
-            self._parts.count("skipped", self._name, mirror.topic, offset - end)
-            mirror.copying.skipped += offset - end
         await self._parts.copies.skip(mirror, offset, step.deleted)
 
     async def _note_removed(self, mirror: LeaderReplica, offset: Offset, gap_from: Offset | None) -> None:
         if gap_from is not None:
-            if not await self._parts.records.note_loss(mirror.key, gap_from, offset, skipped=True):
+            if not await self._note_skipped(mirror, gap_from, offset):
                 return
             self._log.warning(
                 "tombstones missing that the source has removed",
@@ -427,9 +425,15 @@ class LinkFetcher:
                 first=gap_from,
                 next=offset,
             )
-            self._parts.count("skipped", self._name, mirror.topic, offset - gap_from)
-            mirror.copying.skipped += offset - gap_from
         await self._parts.copies.note_removed(mirror, offset)
+
+    async def _note_skipped(self, mirror: LeaderReplica, first: Offset, following: Offset) -> bool:
+        """Store and count the gap from an offset to another; return False if the gap cannot be stored."""
+        if not await self._parts.records.note_loss(mirror.key, first, following, skipped=True):
+            return False
+        self._parts.count("skipped", self._name, mirror.topic, following - first)
+        mirror.copying.skipped += following - first
+        return True
 
     def _stop(self, mirror: LeaderReplica, step: Stop, detail: str) -> None:
         link = self._link()
