@@ -10,9 +10,8 @@ from hashlib import sha256
 from typing import Final
 
 from fairlead_api.identifiers import ProducerId
+from fairlead_broker.producers.state import RANGED_IDS_FROM
 
-RANGE_BITS: Final = 32
-"""Number of bits of a producer id inside its range."""
 PREFIX_BITS: Final = 31
 
 
@@ -20,5 +19,4 @@ def first_producer_id(cluster_id: str) -> ProducerId:
     """Return the first producer id of a cluster's range."""
     digest = int.from_bytes(sha256(cluster_id.encode()).digest(), "big")
     prefix = digest >> (sha256().digest_size * 8 - PREFIX_BITS)
-    # Ids below 2^32 were allocated by clusters without ranges.
-    return ProducerId(max(prefix, 1) << RANGE_BITS)
+    return ProducerId(max(prefix, 1) * RANGED_IDS_FROM)

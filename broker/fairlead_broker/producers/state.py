@@ -37,7 +37,9 @@ KEYS_MAX: Final = 10_000
 """Maximum number of remembered idempotency keys of a partition. Further keys are refused until the oldest key expires.
 """
 RANGED_IDS_FROM: Final = 1 << 32
-"""Lowest producer id of a cluster's range."""
+"""Number of producer ids in the range of a cluster, and the lowest id of the first range. Clusters without ranges
+allocated lower ids.
+"""
 BEGINNING_US: Final = TimestampUs(0)
 _PRUNE_INTERVAL_US: Final = 60 * 1_000_000
 

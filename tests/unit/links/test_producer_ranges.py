@@ -7,7 +7,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead_broker.links.producer_ranges import RANGE_BITS, first_producer_id
+from fairlead_broker.links.producer_ranges import first_producer_id
+from fairlead_broker.producers.state import RANGED_IDS_FROM
 
 
 @given(st.uuids(version=4))
@@ -15,8 +16,8 @@ def test_a_range_is_inside_the_ids_and_beside_those_of_others(cluster_id: UUID) 
     """A range begins at a multiple of 2^32, ends below 2^63, and is always the same for a cluster."""
     first = first_producer_id(str(cluster_id))
 
-    assert first % (1 << RANGE_BITS) == 0
-    assert 0 < first <= (1 << 63) - (1 << RANGE_BITS)
+    assert first % RANGED_IDS_FROM == 0
+    assert 0 < first <= (1 << 63) - RANGED_IDS_FROM
     assert first == first_producer_id(str(cluster_id))
 
 
