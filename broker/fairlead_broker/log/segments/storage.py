@@ -16,14 +16,15 @@ import itertools
 import os
 import resource
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import ClassVar, Final, Protocol, TypeAlias
 
 from fairlead_broker.log.errors import NO_DESCRIPTORS
+from fairlead_broker.log.segments.removed_files import PART_BYTES, REMOVED_FILES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Release: TypeAlias = Callable[[], None]
@@ -152,7 +153,10 @@ class Volume(Protocol):
 
 
 class Descriptor:
-    """A descriptor of the operating system, which is closed when its last user releases it."""
+    """A descriptor of the operating system, which is closed when its last user releases it.
+
+    The space of a removed file is freed in parts.
+    """
 
     __slots__ = ("number",)
 
@@ -160,7 +164,7 @@ class Descriptor:
         self.number = number
 
     def __del__(self) -> None:
-        os.close(self.number)
+        REMOVED_FILES.close(self.number)
 
 
 class PosixFile:
@@ -378,6 +382,7 @@ class PosixStorage:
         # if a sync failed for lack of a descriptor, all writes to the directory would stop.
         self._spare: Descriptor | None = Descriptor(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._spare_lock = Lock()
+        REMOVED_FILES.start()
 
     def open(self, path: Path, *, write: bool = False, create: bool = False) -> PosixFile:
         """Open a file. `create` opens the file for writing, and creates it if it is missing."""
@@ -448,11 +453,23 @@ class PosixStorage:
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file or folder, replacing an existing file with the new name."""
-        source.rename(target)
+        with self._held(target):
+            source.rename(target)
 
     def unlink(self, path: Path) -> None:
         """Remove a file if it exists."""
-        path.unlink(missing_ok=True)
+        with self._held(path):
+            path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _held(self, path: Path) -> Iterator[None]:
+        """Keep a large file open while its name is removed, so that its space is freed in parts."""
+        held = None
+        with suppress(OSError):
+            if path.stat().st_size > PART_BYTES:
+                held = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        yield
+        del held
 
     def remove_folder(self, path: Path) -> None:
         """Remove an empty folder."""
