@@ -120,7 +120,7 @@ async def test_stalled_reader_loses_its_connection(start) -> None:
 @pytest.mark.parametrize(
     ("name", "path", "left"),
     [
-        ("stalled_tails", "/records?from=earliest", 90),
+        ("stalled_tails", "/records?from=earliest", 300),
         ("stalled_readers_of_json", "/partitions/0/records", 20),
     ],
     ids=["tail", "json"],
@@ -129,8 +129,9 @@ async def test_stalled_readers_of_text(start, full, patience, name, path, left) 
     """A fetch of text that its client does not read uses memory from the budget, and further fetches are refused.
 
     A small batch may become a large JSON text. The bound allows for the open batches of two codec threads. Tails
-    request memory repeatedly, which closes some stalled readers each second; the few admitted JSON answers stay until
-    another request needs their memory.
+    request memory repeatedly, which closes some stalled readers each second: the budget admits 16 tails at once, and
+    each writes up to 4 MiB of text into the kernel's send buffer before it stalls. The few admitted JSON answers stay
+    until another request needs their memory.
     """
     count = 400 if full else 100
     broker = await start(answers_bytes_max=32 * MIB, crowded_stall_seconds_max=1)
