@@ -161,16 +161,21 @@ class Table:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._values)
 
-    async def wait_for(self, written: RecordMetadata, timeout: Duration | None = None) -> None:  # noqa: ASYNC109
-        """Wait until the table has a record that `put` or `delete` has written, or a later record of that partition.
+    async def wait_for(
+        self,
+        written: RecordMetadata | tuple[int, int],
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> None:
+        """Wait until the table has a record, or a later record of the same partition.
 
+        `written` is what `put` or `delete` returned, or a partition and an offset: `wait_for((0, 41))`.
         Raises TimeoutError, the error that ended the reading, and `ClosedError`.
         """
-        place = TopicPartition(self.topic, written.partition)
-        await self._until(
-            lambda: max(self._applied.get(written.partition, 0), self._passed(place)) > written.offset,
-            timeout,
+        partition, offset = (
+            (written.partition, written.offset) if isinstance(written, RecordMetadata) else written
         )
+        place = TopicPartition(self.topic, partition)
+        await self._until(lambda: max(self._applied.get(partition, 0), self._passed(place)) > offset, timeout)
 
     # -- writing
 
@@ -204,17 +209,24 @@ class Table:
             self._changed.notify_all()
 
     def _store(self, batch: ConsumerBatch) -> None:
-        """Store the keys and values of a batch; keys with a null value, and the null key, are removed at once."""
+        """Store the keys and values of a batch without its deleted keys and the null key, and remove deleted keys.
+
+        Threads read the values at any time, so no null value may be stored even for a moment.
+        """
         # Merging a small dictionary into the large one is faster than storing one pair after another:
         # the keys are hashed while they are in the CPU cache, and the large one is filled in a short loop.
-        newest = cast("dict[bytes, bytes]", dict(zip(batch.keys, batch.values, strict=True)))
+        newest = dict(zip(batch.keys, batch.values, strict=True))
         columns = batch.to_arrow()
         if columns.column("key").null_count:
-            del cast("dict[bytes | None, bytes]", newest)[None]
-        self._values.update(newest)
+            del newest[None]
+        deleted: list[bytes | None] = []
         if columns.column("value").null_count:
-            for key in [key for key, value in newest.items() if value is None]:
-                del self._values[key]
+            deleted = [key for key, value in newest.items() if value is None]
+            for key in deleted:
+                del newest[key]
+        self._values.update(cast("dict[bytes, bytes]", newest))
+        for key in deleted:
+            self._values.pop(cast("bytes", key), None)
 
     def _passed(self, place: TopicPartition) -> int:
         """Return the consumer's position, which also passes removed records, once the table has caught up; else 0."""

@@ -33,6 +33,7 @@ PAGES = {
         ("Consumer", "ConsumerBatch", "Record", "TopicPartition", "Membership", "CommitMode", "OffsetPolicy",
          "OffsetAndTimestamp"),
     ),
+    "table": ("Table", ("Table",)),
     "exactly-once": ("Exactly once", ("exactly_once", "ConsumingTransaction")),
     "admin": ("Admin", ("Admin",)),
 }  # fmt: skip
