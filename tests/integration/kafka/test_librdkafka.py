@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from broker_kit import Calls
 from kafka_kit import SECONDS_MAX, StartBroker, consumed, kafka_address, produced
@@ -143,6 +144,44 @@ async def test_offsets_are_committed_without_members(bootstrap: str) -> None:
 
     assert before.offset == OFFSET_INVALID
     assert (after.offset, after.metadata) == (3, "note")
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_record_without_a_key_is_refused_by_a_compacted_topic(
+    bootstrap: str, idempotent: bool
+) -> None:
+    """A batch with a record that has no key is refused as a whole, and the next batch of the same producer is stored.
+
+    The client learns INVALID_RECORD, and a record with an empty key or a null value is stored.
+    """
+    topic = NewTopic("table", num_partitions=1, config={"cleanup.policy": "compact"})
+    outcomes: list[tuple[bytes | None, int | None]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        outcomes.append((message.key(), error.code() if error else None))
+
+    def steps() -> list[tuple[bytes | None, bytes | None]]:
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([topic])["table"].result(SECONDS_MAX)
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "linger.ms": 200, "enable.idempotence": idempotent}
+        )
+        for batch in ([(b"a", b"1")], [(b"b", b"2"), (None, b"3")], [(b"", b"4"), (b"a", None)]):
+            for key, value in batch:
+                producer.produce("table", value, key, partition=0, on_delivery=delivered)
+            assert producer.flush(SECONDS_MAX) == 0
+        return [(each.key(), each.value()) for each in consumed(bootstrap, "table", 3)]
+
+    stored = await asyncio.to_thread(steps)
+
+    assert outcomes == [
+        (b"a", None),
+        (b"b", KafkaError.INVALID_RECORD),
+        (None, KafkaError.INVALID_RECORD),
+        (b"", None),
+        (b"a", None),
+    ]
+    assert stored == [(b"a", b"1"), (b"", b"4"), (b"a", None)]
 
 
 async def test_an_idempotent_producer_stores_each_record_once(bootstrap: str) -> None:
