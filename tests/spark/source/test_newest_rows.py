@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import random
 from typing import TYPE_CHECKING
 
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 def test_the_newest_row_of_each_key_is_that_of_a_dictionary(
     spark: SparkSession, bootstrap: str, topic: str
 ) -> None:
-    """The newest row of each key is the same before and after cleaning, with and without deleted keys."""
+    """The newest row of each key is the same before and after cleaning, with and without deleted keys.
+
+    Spark computes the rows: tasks reduce their rows before the exchange.
+    """
     rng, newest = random.Random(25), {}
     with Admin(bootstrap) as admin:
         admin.create_topic(
@@ -54,8 +59,17 @@ def test_the_newest_row_of_each_key_is_that_of_a_dictionary(
             pause_blocking(0.05)
     left = rows.load().count()
 
+    plan = io.StringIO()
+    with contextlib.redirect_stdout(plan):
+        latest_by_key(rows.load()).explain()
+    final, exchange, partial = (
+        plan.getvalue().find(node)
+        for node in ("functions=[max_by(", "Exchange hashpartitioning(topic", "functions=[partial_max_by(")
+    )
+
     assert before == newest
     assert left < 2_000
+    assert 0 <= final < exchange < partial
     assert found(deleted=True) == newest
     assert found(deleted=False) == {key: each for key, each in newest.items() if each[2] is not None}
     assert latest_by_key(rows.load()).columns == rows.load().columns
