@@ -15,6 +15,10 @@ from fairlead_api.routes import Route
 
 NAMES: Final[Mapping[str, str]] = {"topic": "shop.orders", "group": "shop.readers", "producer": "shop.loader"}
 """Name of each kind of resource in `path_of` and `resource_of`."""
+REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
+"""Codes of the problems with which access is refused."""
+_UNDECIDED: Final = frozenset({"throttled", "route_not_found", "method_not_allowed", "internal"})
+"""Codes of problems in answers that show no access decision."""
 _VALUES: Final[Mapping[str, str]] = {
     **NAMES, "partition": "0", "code": "internal", "asset": "calls.css", "broker": "77", "member": "m-1",
     "token": "abcdefghijkl", "acl": "0123456789abcdef", "subject": "user:nobody",
@@ -33,6 +37,14 @@ def path_of(route: Route, **names: str) -> str:
 def resource_of(kind: Kind, **names: str) -> str:
     """Return the resource of a kind in the path of `path_of`, as in commands."""
     return f"{kind}:{'*' if kind in SINGLE_KINDS else {**NAMES, **names}[kind]}"
+
+
+def outcome(answer: Answer) -> str:
+    """Return the code of a refusal of access, or `admitted` for any answer after an access decision."""
+    if answer.headers.get("content-type") != "application/problem+json":
+        return "admitted"
+    assert answer.code not in _UNDECIDED, answer
+    return answer.code if answer.code in REFUSALS else "admitted"
 
 
 @dataclass

@@ -19,7 +19,7 @@ from access_kit import naive
 from broker_kit import Answer, Calls
 from certificate_kit import Authority
 from cluster_kit import Cluster
-from fairlead_api.access_needs import SINGLE_KINDS, Audience, Kind
+from fairlead_api.access_needs import SINGLE_KINDS, Audience, Kind, Operation
 from fairlead_api.routes import ROUTES, Listener, Route
 from fairlead_api.token_text import TokenText
 from fairlead_broker.access.acl_index import Acl, Effect
@@ -29,13 +29,20 @@ from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
 from fairlead_broker.peers.identity import PEER_SECRET
 from figures import record
 from issuer_kit import TestIssuer
-from security_kit import NAMES, Secured, path_of
+from security_kit import NAMES, Secured, outcome, path_of, resource_of
 from waiting import pause
 
 TAIL: Final = "tail_topic"
-REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
 SUPERUSERS: Final = ("user:admin", "group:corp:platform")
 BROKERS: Final = (1, 2, 3)
+
+
+def order(route: Route) -> tuple[bool, str]:
+    """Sort calls that delete something last, so that other calls find the resources that they name."""
+    return route.method == "DELETE", route.name
+
+
+ROUTES_BY_ORDER: Final = sorted((each for each in ROUTES if each.listener is Listener.DATA), key=order)
 
 
 @dataclass
@@ -150,6 +157,27 @@ async def persons(scene: Scene) -> dict[str, Person]:
     }  # fmt: skip
 
 
+async def single_rights(secured: Secured) -> dict[str, Person]:
+    """Return one caller for each right: one operation on the resources of one kind in `path_of`."""
+    found = {}
+    for kind in Kind:
+        for operation in Operation:
+            principal = f"user:only-{operation}-{kind}"
+            token = (await secured.token(principal))["token"]
+            rule = f"allow {principal} {operation} {resource_of(kind)}"
+            found[f"{operation} {kind}"] = Person(token, (principal,), (rule,))
+    return found
+
+
+async def store_rules(secured: Secured, everyone: dict[str, Person]) -> list[Acl]:
+    """Create the ACLs of all callers, and return them."""
+    acls = [acl_of(rule) for person in everyone.values() for rule in person.rules]
+    for acl in acls:
+        resource = f"{acl.kind}:{acl.pattern}"
+        await secured.acl(acl.principal, ",".join(acl.operations), resource, acl.effect)
+    return acls
+
+
 def acl_of(text: str) -> Acl:
     """Parse the text of an ACL."""
     effect, principal, operations, resource = text.split()
@@ -179,38 +207,16 @@ def expected(route: Route, person: Person, acls: list[Acl]) -> str:
     return "admitted"
 
 
-def outcome(answer: Answer) -> str:
-    """Return the code of an access refusal, or `admitted` for any other answer."""
-    if answer.headers.get("content-type") == "application/problem+json" and answer.code in REFUSALS:
-        return answer.code
-    assert answer.status < 500 or answer.code != "internal", answer
-    return "admitted"
+async def wrong_outcomes(
+    scene: Scene, everyone: dict[str, Person], acls: list[Acl], brokers: int
+) -> list[tuple[str, str, str, Answer]]:
+    """Make every call as every caller; return caller, route and expected outcome of the calls with another outcome.
 
-
-def order(route: Route) -> tuple[bool, str]:
-    """Sort calls that delete something last, so that other calls find the resources that they name."""
-    return route.method == "DELETE", route.name
-
-
-@pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
-async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
-    """Each route answers each kind of caller according to its rules, on the leader and on brokers that forward.
-
-    The short run sends each call to one broker, so that one in three reaches the leader of the topic.
+    `brokers`: number of brokers to which each call is sent. With 1, one call in three reaches the leader of the topic.
     """
-    await scene.cluster.topic("shop.orders", partitions=1)
-    everyone = await persons(scene)
-    for person in everyone.values():
-        for rule in person.rules:
-            acl = acl_of(rule)
-            await scene.secured[0].acl(
-                acl.principal, ",".join(acl.operations), f"{acl.kind}:{acl.pattern}", acl.effect
-            )
-    acls = [acl_of(rule) for person in everyone.values() for rule in person.rules]
-    routes = sorted((each for each in ROUTES if each.listener is Listener.DATA), key=order)
     wrong = []
     for name, person in everyone.items():
-        for number, route in enumerate(routes):
+        for number, route in enumerate(ROUTES_BY_ORDER):
             for place in range(brokers):
                 secured = scene.secured[(number + place) % len(BROKERS)]
                 # An option that does not exist ends the tail, which would otherwise not end.
@@ -218,13 +224,41 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
                 answer = await secured.call(route.method, path, person.token, **person.headers)
                 if outcome(answer) != (wanted := expected(route, person, acls)):
                     wrong.append((name, route.name, wanted, answer))
+    return wrong
+
+
+@pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
+async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
+    """Each route answers each kind of caller according to its rules, on the leader and on brokers that forward."""
+    await scene.cluster.topic("shop.orders", partitions=1)
+    everyone = await persons(scene)
+    acls = await store_rules(scene.secured[0], everyone)
+    wrong = await wrong_outcomes(scene, everyone, acls, brokers)
     figures = {
         "callers": len(everyone),
-        "routes": len(routes),
+        "routes": len(ROUTES_BY_ORDER),
         "brokers": brokers,
         "wrong_outcomes": len(wrong),
     }
     record("every route and every caller", figures)
+
+    assert wrong == []
+
+
+@pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
+async def test_a_right_admits_no_call_that_needs_another(scene: Scene, brokers: int) -> None:
+    """A caller with one operation on one kind of resource makes no call that needs another operation or kind."""
+    await scene.cluster.topic("shop.orders", partitions=1)
+    everyone = await single_rights(scene.secured[0])
+    acls = await store_rules(scene.secured[0], everyone)
+    wrong = await wrong_outcomes(scene, everyone, acls, brokers)
+    figures = {
+        "rights": len(everyone),
+        "routes": len(ROUTES_BY_ORDER),
+        "brokers": brokers,
+        "wrong_outcomes": len(wrong),
+    }
+    record("every route and every right", figures)
 
     assert wrong == []
 

@@ -14,19 +14,10 @@ from fairlead_api.routes import ROUTES, Listener, Route
 from fairlead_api.token_text import TokenText
 from fairlead_broker.credentials import failure_budget
 from figures import record
-from security_kit import Secured, path_of, resource_of
+from security_kit import Secured, outcome, path_of, resource_of
 
 SERVED: Final = [route for route in ROUTES if route.listener is Listener.DATA]
 BY_PATH: Final = [route for route in SERVED if route.access.gate]
-REFUSALS: Final = frozenset({"unauthenticated", "forbidden"})
-
-
-def outcome(answer: Answer) -> str:
-    """Return the code of a refusal of access, or `admitted` for every other answer."""
-    if answer.headers.get("content-type") == "application/problem+json" and answer.code in REFUSALS:
-        return answer.code
-    assert answer.status < 500 or answer.code != "internal", answer
-    return "admitted"
 
 
 async def outcomes(secured: Secured, token: str | None, routes: list[Route], **names: str) -> dict[str, str]:
