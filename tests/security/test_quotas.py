@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from prometheus_client import generate_latest
 
+from broker_kit import Answer, Calls
+from cluster_kit import Cluster, until
 from fairlead import Consumer, Delivery, Producer, TopicPartition
 from figures import record
 from security_kit import Secured
@@ -17,6 +22,9 @@ UNACKNOWLEDGED_MAX = 200
 """Maximum number of unacknowledged records, all of which are acknowledged before the delivery timeout."""
 REFUSALS_MAX = 5
 """Number of the producer's requests in flight when its limit is first reported."""
+ANONYMOUS_PER_SECOND = 100
+ANONYMOUS_CALLS = 500
+"""Number of calls without a token, several times as many as are admitted while a slow machine answers them."""
 RECORD = {"records": [{"value": "x" * 50_000}]}
 
 
@@ -103,6 +111,116 @@ async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(sec
     assert {answer.status for answer in answers[3:]} == {429}
     assert answers[-1].json["quota"] == "requests_per_second"
     assert {answer.status for answer in (*admin, hidden, *free)} == {200}
+
+
+def parked(secured: Secured, token: str, count: int) -> list[asyncio.Task[Answer]]:
+    """Start fetches that wait for a record of the topic `t`."""
+    path = "/v1/topics/t/partitions/0/records?offset=0&max_wait_ms=60000"
+    return [asyncio.create_task(secured.call("GET", path, token)) for _ in range(count)]
+
+
+async def in_progress(secured: Secured, broker: int, subject: str, count: int) -> None:
+    """Wait until a broker counts this number of requests in progress for the limits of a subject."""
+    quotas = secured.cluster.broker(broker).quotas
+    await until(
+        lambda: [use for key, use in quotas.use_of(subject) if key.limit == "concurrent_requests"] == [count],
+        f"{count} requests are in progress",
+    )
+
+
+async def statuses(fetches: Sequence[asyncio.Task[Answer]]) -> list[int]:
+    """Return the statuses of fetches that have started."""
+    return [answer.status for answer in await asyncio.gather(*fetches)]
+
+
+async def test_waiting_fetches_count_as_concurrent_requests(secured: Secured) -> None:
+    """A caller with as many waiting fetches as it may have concurrent requests gets 429 until they end (rule Q2)."""
+    ann, bob = await writer(secured, "ann"), await writer(secured, "bob")
+    await secured.call("POST", "/v1/topics", secured.admin, {"name": "t", "partitions": 1})
+    await limit(secured, "user:*", each={"concurrent_requests": 2})
+    fetches = parked(secured, ann, 2)
+    await in_progress(secured, 1, "user:*", 2)
+    refused = [
+        await secured.call("GET", "/v1/topics", ann),
+        await secured.call("POST", "/v1/topics/t/records", ann, RECORD),
+        *await asyncio.gather(*parked(secured, ann, 1)),
+    ]
+    other = await secured.call("GET", "/v1/topics", bob)
+    waiting = [fetch.done() for fetch in fetches]
+    await secured.call("POST", "/v1/topics/t/records", secured.admin, RECORD)
+    ended = await statuses(fetches)
+    free = await secured.call("GET", "/v1/topics", ann)
+
+    assert [(answer.status, answer.code) for answer in refused] == [(429, "throttled")] * 3
+    assert {name: refused[0].json[name] for name in ("quota", "subject", "limit")} == {
+        "quota": "concurrent_requests",
+        "subject": "user:*",
+        "limit": 2,
+    }
+    assert refused[0].headers["retry-after"] == "1"
+    assert waiting == [False, False]
+    assert ended == [200, 200]
+    assert (other.status, free.status) == (200, 200)
+
+
+async def test_each_broker_admits_its_part_of_the_concurrent_requests(tmp_path: Path) -> None:
+    """Each of two brokers admits half of the concurrent requests, rounded up; a refusal names the whole limit (Q4)."""
+    cluster, file = await Cluster.open(tmp_path), tmp_path / "admin.token"
+    try:
+        await cluster.start(1, 2, security="enforce", admin_token_file=file)
+        await cluster.topic("t", replication_factor=2)
+        admin = file.read_text().strip()
+        addresses = [str(cluster.brokers[number].addresses.data) for number in (1, 2)]
+        async with Calls(addresses[0]) as first, Calls(addresses[1]) as second:
+            one, two = (Secured(cluster, calls, admin) for calls in (first, second))
+            ann = await writer(one, "ann")
+            await limit(one, "user:ann", each={"concurrent_requests": 3})
+            fetches = parked(one, ann, 2)
+            await in_progress(one, 1, "user:ann", 2)
+            refused = await one.call("GET", "/v1/topics", ann)
+            other = await two.call("GET", "/v1/topics", ann)
+            await one.call("POST", "/v1/topics/t/records", admin, RECORD)
+            ended = await statuses(fetches)
+    finally:
+        await cluster.close()
+
+    assert (refused.status, refused.json["quota"], refused.json["limit"]) == (429, "concurrent_requests", 3)
+    assert other.status == 200
+    assert ended == [200, 200]
+
+
+async def status_from(address: str, source: str) -> int:
+    """Return the status of a list of topics without a token, from a client with another address on this machine."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    writer.write(f"GET /v1/topics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n".encode())
+    line = await reader.readline()
+    writer.transport.abort()
+    return int(line.split(b" ", 2)[1])
+
+
+async def test_callers_without_a_token_are_limited_by_address(secured: Secured) -> None:
+    """Requests without a token are limited to 100 per second from one address, even with an ACL (rule Q3).
+
+    Clients at another address, and callers with a token, are not affected.
+    """
+    await secured.acl("anonymous", "describe", "topic:*")
+    ann = await writer(secured, "ann")
+    address = str(secured.cluster.brokers[1].addresses.data)
+    begun = time.monotonic()
+    answers = await asyncio.gather(*(secured.call("GET", "/v1/topics") for _ in range(ANONYMOUS_CALLS)))
+    took = time.monotonic() - begun
+    other = [await status_from(address, "127.0.0.2"), (await secured.call("GET", "/v1/topics", ann)).status]
+    refused = [answer for answer in answers if answer.status != 200]
+
+    # A bucket that is empty admits a request until it is in debt.
+    assert ANONYMOUS_PER_SECOND <= len(answers) - len(refused) <= ANONYMOUS_PER_SECOND * (1 + took) + 1
+    assert len(refused) > 0
+    assert {(answer.status, answer.json["quota"], answer.json["subject"]) for answer in refused} == {
+        (429, "requests_per_second", "anonymous")
+    }
+    assert {answer.json["limit"] for answer in refused} == {ANONYMOUS_PER_SECOND}
+    assert other == [200, 200]
 
 
 async def test_partitions_of_a_tenant_are_limited(secured: Secured) -> None:

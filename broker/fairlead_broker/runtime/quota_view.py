@@ -94,7 +94,7 @@ class CallerQuota:
         """
         for counter in self._under_way:
             if counter.count >= counter.share:
-                self._refuse(counter.key, counter.share, CONCURRENT_RETRY_SECONDS)
+                self._refuse(counter.key, counter.limit, CONCURRENT_RETRY_SECONDS)
         gate = self._gates[traffic]
         if gate:
             now = self._now()
