@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from fairlead_api import base64url
 from fairlead_api.token_text import TokenText
 from shown_tokens import SEARCHED, files_with_secrets
 
 TOKEN = TokenText("0" * 12, "s" * 43)
+SIGNED = ".".join(
+    base64url.encoded(part) for part in (b'{"alg":"Ed25519"}', b'{"sub":"ann","aud":"fairlead/fairlead"}', b"s" * 64)
+)
 KEY = "-----BEGIN PRIVATE KEY-----"
 
 
-@pytest.mark.parametrize("secret", [TOKEN.text, f"x{TOKEN.text}x", KEY])
+@pytest.mark.parametrize("secret", [TOKEN.text, f"x{TOKEN.text}x", SIGNED, f"Bearer {SIGNED}", KEY])
 @pytest.mark.parametrize("name", [f"broker{suffix}" for suffix in SEARCHED])
 def test_a_secret_in_a_log_or_store_is_found(
     tmp_path_factory: pytest.TempPathFactory, name: str, secret: str

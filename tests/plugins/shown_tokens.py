@@ -1,4 +1,4 @@
-"""Search of the logs and stores of every test for API tokens and private keys (proof V18).
+"""Search of the logs and stores of every test for tokens and private keys (proof V18).
 
 Tokens are found by their form, so no list of the tokens that tests create is necessary. After each test, the plugin
 searches the log files and the coordination stores in the folder of the test, the captured output of the test, which
@@ -18,9 +18,11 @@ from typing import Any, Final
 
 import pytest
 
-SECRET: Final = re.compile(rb"flt_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}|PRIVATE KEY-----")
-"""Text of an API token, or an edge of a private key."""
-MARKS: Final = (b"flt_", b"PRIVATE KEY-----")
+SECRET: Final = re.compile(
+    rb"flt_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]{40,}|PRIVATE KEY-----"
+)
+"""Text of an API token, a signed token or a proof between brokers, or an edge of a private key."""
+MARKS: Final = (b"flt_", b"eyJ", b"PRIVATE KEY-----")
 """Fixed parts of the texts that `SECRET` finds."""
 SEARCHED: Final = (".log", ".sqlite", ".sqlite-wal")
 """Ends of the names of logs and of coordination stores."""
