@@ -10,7 +10,8 @@ from shown_tokens import SEARCHED, files_with_secrets
 
 TOKEN = TokenText("0" * 12, "s" * 43)
 SIGNED = ".".join(
-    base64url.encoded(part) for part in (b'{"alg":"Ed25519"}', b'{"sub":"ann","aud":"fairlead/fairlead"}', b"s" * 64)
+    base64url.encoded(part)
+    for part in (b'{"alg":"Ed25519"}', b'{"sub":"ann","aud":"fairlead/fairlead"}', b"s" * 64)
 )
 KEY = "-----BEGIN PRIVATE KEY-----"
 

@@ -48,14 +48,25 @@ class Answer:
 class Calls:
     """Requests to one address over one HTTP/2 connection."""
 
-    def __init__(self, address: str, ca_pem: bytes | None = None, token: str | None = None) -> None:
-        """`ca_pem`: authorities of the broker; if given, calls use TLS. `token` is sent with every request."""
+    def __init__(
+        self,
+        address: str,
+        ca_pem: bytes | None = None,
+        token: str | None = None,
+        identity_pem: bytes | None = None,
+    ) -> None:
+        """`ca_pem`: authorities of the broker; if given, calls use TLS. `token` is sent with every request.
+
+        `identity_pem`: key and certificate of the client.
+        """
         self._own = {} if token is None else {"authorization": f"Bearer {token}"}
         self._base = f"{'http' if ca_pem is None else 'https'}://{address.removeprefix('http://')}"
         builder = ClientBuilder().http2_prior_knowledge()
-        self._client: Client = (
-            builder if ca_pem is None else builder.add_root_certificate_pem(ca_pem)
-        ).build()
+        if ca_pem is not None:
+            builder = builder.add_root_certificate_pem(ca_pem)
+        if identity_pem is not None:
+            builder = builder.identity_pem(identity_pem)
+        self._client: Client = builder.build()
 
     @classmethod
     def http1(cls, address: str) -> Self:
