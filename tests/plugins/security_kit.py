@@ -49,7 +49,7 @@ def outcome(answer: Answer) -> str:
 
 @dataclass
 class Secured:
-    """A broker in `enforce` mode, and the token of its administrator."""
+    """A broker that checks access, and the token of its administrator."""
 
     cluster: Cluster
     calls: Calls
@@ -86,3 +86,13 @@ class Secured:
         answer = await self.call("POST", "/v1/acls", self.admin, body)
         assert answer.status in (200, 201), answer
         return str(answer.json["acl_id"])
+
+    async def set_mode(self, token: str | None, mode: str | None) -> int:
+        """Set the mode of the cluster with the token of a caller; return the status."""
+        body = {"config": {"security.mode": mode}}
+        return (await self.call("PATCH", "/v1/cluster/config", token, body)).status
+
+    async def denied(self) -> set[tuple[str, str, str]]:
+        """Return principal, operation and resource of the decisions that `observe` mode has not enforced."""
+        listed = (await self.call("GET", "/v1/security", self.admin)).json["would_be_denied"]
+        return {(each["principal"], each["operation"], each["resource"]) for each in listed}

@@ -1,4 +1,4 @@
-"""Fixtures: one broker in `enforce` mode with real listeners, and the audit log."""
+"""Fixtures: one broker with real listeners in `enforce` or in `open` mode, and the audit log."""
 
 from __future__ import annotations
 
@@ -31,5 +31,18 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
         assert address is not None
         async with Calls(address) as calls:
             yield Secured(cluster, calls, file.read_text().strip())
+    finally:
+        await cluster.close()
+
+
+@pytest.fixture
+async def open_(tmp_path: Path) -> AsyncIterator[Secured]:
+    """Yield a broker in `open` mode, whose superuser is `user:root`."""
+    cluster = await Cluster.open(tmp_path)
+    try:
+        await cluster.start(1, superusers="user:root")
+        async with Calls(str(cluster.brokers[1].addresses.data)) as calls:
+            made = await calls.post("/v1/tokens", {"principal": "user:root"})
+            yield Secured(cluster, calls, made.json["token"])
     finally:
         await cluster.close()

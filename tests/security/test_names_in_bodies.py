@@ -7,15 +7,26 @@ from typing import Any, Final
 import msgspec
 
 from broker_kit import Answer, sequenced
-from fairlead_api.access_needs import NameSource
+from fairlead_api.access_needs import NameSource, Operation
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.routes import ROUTES
-from security_kit import Secured
+from security_kit import REFUSALS, Secured
 
 UNKNOWN: Final = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 OFFSET: Final = {"topic": "hidden", "partition": 0, "offset": 0}
 RECORD: Final = {"records": [{"value": "x"}]}
+RIGHTS: Final = (
+    ("all", "cluster:*"),
+    ("all", "group:g*"),
+    ("write", "topic:new"),
+    ("describe", "topic:shown"),
+)
+"""Rights of the caller of `scene`."""
+BY_ID: Final = {"produce": ("write", "topic:hidden"), "fetch": ("read", "topic:hidden")}
+"""Missing rights of requests that name a hidden topic by its id, which are answered as for an unknown id."""
+REFUSED: Final = REFUSALS | {"topic_not_found"}
+"""Codes of answers to calls without the right on a name in the body."""
 
 
 def frames(topic_id: str) -> bytes:
@@ -64,15 +75,29 @@ def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]
     }
 
 
+def problems(answer: Answer) -> list[dict[str, Any]]:
+    """Return the problems in an answer: the answer's own problem, or the problems of its items."""
+    if answer.headers.get("content-type") == FRAMES:
+        return _problems_in([msgspec.json.decode(frame.meta) for frame in iterate_frames(answer.body)])
+    value = answer.json if answer.body else None
+    is_problem = answer.headers.get("content-type") == "application/problem+json"
+    return _problems_in({"problem": value} if is_problem else value)
+
+
+def _problems_in(value: object) -> list[dict[str, Any]]:
+    """Return all problems within a JSON value."""
+    if isinstance(value, list):
+        return [problem for each in value for problem in _problems_in(each)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("problem"):
+        return [value["problem"]]
+    return [problem for each in value.values() for problem in _problems_in(each)]
+
+
 def codes(answer: Answer) -> list[str]:
-    """Return the codes of the problems in an answer: the answer's own problem, or the problems of its items."""
-    if answer.headers["content-type"] == "application/problem+json":
-        return [answer.code]
-    if answer.headers["content-type"] == FRAMES:
-        metas = [msgspec.json.decode(frame.meta) for frame in iterate_frames(answer.body)]
-        return [meta["problem"]["code"] for meta in metas]
-    items = answer.json.get("results") or answer.json.get("partitions")
-    return [item["problem"]["code"] for item in items]
+    """Return the codes of the problems in an answer."""
+    return [problem["code"] for problem in problems(answer)]
 
 
 async def scene(secured: Secured) -> tuple[str, str, str]:
@@ -89,13 +114,18 @@ async def scene(secured: Secured) -> tuple[str, str, str]:
     committed = await secured.call("PUT", "/v1/groups/g/offsets", secured.admin, {"offsets": [OFFSET]})
     begun = await secured.call("POST", "/v1/transactions", secured.admin, {"name": "hidden"})
     token = (await secured.token("user:ann"))["token"]
-    await secured.acl("user:ann", "all", "cluster:*")
-    await secured.acl("user:ann", "all", "group:g*")
-    await secured.acl("user:ann", "write", "topic:new")
-    await secured.acl("user:ann", "describe", "topic:shown")
+    for operation, resource in RIGHTS:
+        await secured.acl("user:ann*", operation, resource)
 
     assert [answer.status for answer in (*made, begun, committed)] == [201, 201, 201, 200], committed
     return token, made[0].json["topic_id"], begun.json["transaction"]
+
+
+async def send(secured: Secured, token: str, call: tuple[str, str, Any]) -> Answer:
+    """Send a call of `requests`."""
+    method, path, body = call
+    headers = {"content_type": FRAMES} if isinstance(body, bytes) else {}
+    return await secured.call(method, path, token, body, **headers)
 
 
 async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
@@ -105,15 +135,77 @@ async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
     needed = {r.name for r in ROUTES if any(n.source is NameSource.BODY for n in r.access.needs)}
 
     assert calls.keys() == needed
-    for name, (method, path, body) in calls.items():
-        headers = {"content_type": FRAMES} if isinstance(body, bytes) else {}
-        answer = await secured.call(method, path, token, body, **headers)
-        # A request that names a hidden topic by its id is answered as for an unknown id.
-        expected = "topic_not_found" if name in ("produce", "fetch") else "forbidden"
+    for name, call in calls.items():
+        answer = await send(secured, token, call)
+        expected = "topic_not_found" if name in BY_ID else "forbidden"
 
         assert codes(answer) == [expected], (name, answer)
     present = await secured.call("GET", "/v1/topics", secured.admin)
     assert [topic["name"] for topic in present.json["items"]] == ["hidden", "shown"]
+
+
+async def test_another_right_on_a_name_in_a_body_is_not_enough(secured: Secured) -> None:
+    """A caller with every operation but the needed operation on a name in the body is refused, with the needed right.
+
+    Every right includes `describe`, so calls that need `describe` are not part of the test.
+    """
+    token, hidden_id, transaction = await scene(secured)
+    compared = []
+    for name, call in requests(hidden_id, transaction).items():
+        refused = await send(secured, token, call)
+        [problem] = problems(refused)
+        operation, resource = BY_ID.get(name) or (problem["operation"], problem["resource"])
+        if operation == "describe":
+            continue
+        other = (await secured.token(f"user:ann-{name}"))["token"]
+        others = [each for each in Operation if each != operation]
+        await secured.acl(f"user:ann-{name}", ",".join(others), resource)
+        [again] = problems(await send(secured, other, call))
+        compared.append(name)
+
+        assert (again["code"], again["operation"], again["resource"]) == ("forbidden", operation, resource), (
+            name
+        )
+    assert len(compared) > len(BY_ID)
+
+
+async def answers_in(mode: str, secured: Secured, token: str, calls: dict[str, Any]) -> dict[str, Answer]:
+    """Return the answers to calls in a mode, which is set before each call, because one of the calls changes it."""
+    found = {}
+    for name, call in calls.items():
+        assert await secured.set_mode(secured.admin, mode) == 200
+        found[name] = await send(secured, token, call)
+    return found
+
+
+async def test_observe_lists_what_enforce_refuses_for_names_in_bodies(open_: Secured) -> None:
+    """Calls that `enforce` refuses for a name in the body are executed in `observe` mode, which lists missing rights.
+
+    After the listed rights have been granted, `enforce` refuses none of the calls (rule Z3, proof V16).
+    """
+    token, hidden_id, transaction = await scene(open_)
+    calls = requests(hidden_id, transaction)
+    held = await answers_in("enforce", open_, token, calls)
+    refused = {("user:ann", *right) for right in BY_ID.values()}
+    refused |= {
+        ("user:ann", problem["operation"], problem["resource"])
+        for answer in held.values()
+        for problem in problems(answer)
+        if problem["code"] == "forbidden"
+    }
+    before = await open_.denied()
+    observed = await answers_in("observe", open_, token, calls)
+    listed = await open_.denied()
+    for principal, operation, resource in listed:
+        await open_.acl(principal, operation, resource)
+    granted = await answers_in("enforce", open_, token, calls)
+
+    assert {code for answer in held.values() for code in codes(answer)} == {"forbidden", "topic_not_found"}
+    assert all(codes(answer) for answer in held.values())
+    assert before == set()
+    assert listed == refused
+    for answers in (observed, granted):
+        assert REFUSED.isdisjoint(code for answer in answers.values() for code in codes(answer)), answers
 
 
 async def test_offsets_of_a_commit_need_rights_on_group_and_topics(secured: Secured) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pytest
@@ -22,25 +22,6 @@ from figures import record
 from security_kit import Secured, path_of, resource_of
 
 CALLED: Final = [route for route in ROUTES if route.listener is Listener.DATA and route.access.gate]
-MODE: Final = "/v1/cluster/config"
-
-
-@pytest.fixture
-async def open_(tmp_path: Path) -> AsyncIterator[Secured]:
-    """Yield a broker in `open` mode, whose superuser is `user:root`."""
-    cluster = await Cluster.open(tmp_path)
-    try:
-        await cluster.start(1, superusers="user:root")
-        async with Calls(str(cluster.brokers[1].addresses.data)) as calls:
-            made = await calls.post("/v1/tokens", {"principal": "user:root"})
-            yield Secured(cluster, calls, made.json["token"])
-    finally:
-        await cluster.close()
-
-
-async def set_mode(secured: Secured, token: str | None, mode: str | None) -> int:
-    """Set the mode of the cluster with the token of a caller; return the status."""
-    return (await secured.call("PATCH", MODE, token, {"config": {"security.mode": mode}})).status
 
 
 def denials(route: Route, principal: str) -> set[tuple[str, str, str]]:
@@ -71,16 +52,10 @@ async def test_observe_lists_what_enforce_refuses(open_: Secured) -> None:
                     found.add((principal, route.name))
         return found
 
-    async def listed() -> set[tuple[str, str, str]]:
-        status: dict[str, Any] = (await open_.call("GET", "/v1/security", open_.admin)).json
-        return {
-            (each["principal"], each["operation"], each["resource"]) for each in status["would_be_denied"]
-        }
-
-    assert await set_mode(open_, open_.admin, "observe") == 200
+    assert await open_.set_mode(open_.admin, "observe") == 200
     assert await refused() == set()
-    missing = await listed()
-    assert await set_mode(open_, open_.admin, "enforce") == 200
+    missing = await open_.denied()
+    assert await open_.set_mode(open_.admin, "enforce") == 200
     held = await refused()
     needed = {(p, r.name) for p in principals for r in CALLED if denials(r, p) & missing}
 
@@ -104,7 +79,7 @@ async def test_the_list_has_the_denials_of_every_broker(tmp_path: Path) -> None:
             made = await first.post("/v1/tokens", {"principal": "user:root"})
             one, two = (Secured(cluster, calls, made.json["token"]) for calls in (first, second))
             ann = (await one.token("user:ann"))["token"]
-            assert await set_mode(one, one.admin, "observe") == 200
+            assert await one.set_mode(one.admin, "observe") == 200
             await until(
                 lambda: cluster.broker(2).security.mode == "observe", "the second broker has the mode"
             )
@@ -159,10 +134,10 @@ async def test_enforce_is_accepted_from_callers_that_can_set_it_back(open_: Secu
             effect = "deny" if chance.random() < 0.2 else "allow"
             acls.append(await open_.acl(principal, operations, resource, effect))
         for caller, token in tokens.items():
-            accepted = await set_mode(open_, token, "enforce")
+            accepted = await open_.set_mode(token, "enforce")
             outcomes[accepted] += 1
             if accepted == 200:
-                assert await set_mode(open_, token, None) == 200, (caller, acls)
+                assert await open_.set_mode(token, None) == 200, (caller, acls)
             else:
                 assert accepted == 409, (caller, acls)
         for acl in set(acls):
