@@ -1,9 +1,10 @@
-"""A client without a valid token that never pauses: `python stranger.py WHAT TOKEN SECONDS HOST:PORT`.
+"""A client without a valid token that never pauses: `python stranger.py WHAT TOKEN SECONDS HOST:PORT [CA]`.
 
 The program is a separate process, so that its work does not delay the measured client of a test. WHAT names one of
-`ATTACKS`, or is `flood`. The program prints `begun`, and at the end one JSON object with the number of requests in
-flight and the number of answers by status; of a flood, the number of refused and stored requests, and whether every
-request was answered in time.
+`ATTACKS`, or is `flood` or `unread`, with the protocol in place of TOKEN. With CA, a file with authorities, an attack
+uses TLS. The program prints `begun`, and at the end one JSON object with the number of requests in flight and the
+number of answers by status; of a flood, the number of refused and stored requests, and whether every request was
+answered in time; of `unread`, the number of connections.
 """
 
 from __future__ import annotations
@@ -11,21 +12,38 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from pyreqwest.exceptions import ConnectError
 
 from broker_kit import BATCHES, Calls
 from fairlead_api.token_text import TokenText
-from overload_kit import Http2Load, now, one_batch, until
+from overload_kit import (
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    Http2Load,
+    frame,
+    now,
+    one_batch,
+    pause,
+    request_block,
+    settings,
+    until,
+)
 
 MIB = 1 << 20
 AT_ONCE = 16
 FLOOD_STREAMS = 250
 """Requests in flight on each connection of a flood: nearly as many as a connection may have."""
+UNREAD_BUFFER_BYTES = 4096
+"""Receive buffer of a connection on which no answer is read."""
 RECOVERY_SECONDS_MAX = 30.0
 PRODUCE = "/v1/topics/calm/partitions/0/records"
 JSON = "application/json"
@@ -67,7 +85,9 @@ ATTACKS: dict[str, Callable[[], tuple[str, str, bytes | None, Headers]]] = {
 """Call of each attack: method, path, body and headers."""
 
 
-async def attack(what: str, tokens: Iterator[Headers], seconds: float, address: str) -> dict[str, object]:
+async def attack(
+    what: str, tokens: Iterator[Headers], seconds: float, address: str, ca_pem: bytes | None
+) -> dict[str, object]:
     """Send unauthorized requests, several at once, and return the statuses of the answers."""
     method, path, body, headers = ATTACKS[what]()
     statuses, end = Counter[int](), now() + seconds
@@ -81,7 +101,7 @@ async def attack(what: str, tokens: Iterator[Headers], seconds: float, address: 
                 continue
             statuses[answer.status] += 1
 
-    async with Calls(address) as calls, asyncio.TaskGroup() as group:
+    async with Calls(address, ca_pem) as calls, asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):
             group.create_task(requests(calls))
     return {"statuses": statuses, "in_flight": AT_ONCE}
@@ -121,16 +141,69 @@ async def flood(seconds: float, address: str) -> dict[str, object]:
     }
 
 
-def main(what: str, token: str, seconds: float, address: str) -> None:
+def unread_requests(protocol: str) -> Iterator[bytes]:
+    """Return the data of a connection with endless requests."""
+    if protocol == "HTTP/1.1":
+        return itertools.repeat(b"GET /v1/metadata HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    block = request_block("GET", "/v1/metadata")
+    requests = (frame(HEADERS, END_STREAM | END_HEADERS, stream, block) for stream in itertools.count(1, 2))
+    return itertools.chain([PREFACE + settings({})], requests)
+
+
+async def unread(protocol: str, seconds: float, address: str) -> dict[str, object]:
+    """Send requests without reading an answer, on new connections when the broker has closed the previous ones.
+
+    Returns the number of connections, of connections that the broker closed, of sent bytes, and the longest time in
+    seconds of a connection that the broker closed.
+    """
+    loop, end = asyncio.get_running_loop(), now() + seconds
+    host, _, port = address.rpartition(":")
+    found = Counter[str]()
+    longest = 0.0
+
+    async def connection() -> None:
+        nonlocal longest
+        begun = now()
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD_BUFFER_BYTES)
+        client.setblocking(False)
+        found["connections"] += 1
+        with client:
+            await loop.sock_connect(client, (host, int(port)))
+            try:
+                for data in unread_requests(protocol):
+                    await loop.sock_sendall(client, data)
+                    found["sent_bytes"] += len(data)
+                    await pause(0)
+            except ConnectionError:
+                found["closed"] += 1
+                longest = max(longest, now() - begun)
+
+    async def connections() -> None:
+        while True:
+            await connection()
+
+    attacks = [asyncio.create_task(connections()) for _ in range(AT_ONCE)]
+    _, waiting = await asyncio.wait(attacks, timeout=end - now())
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*attacks, return_exceptions=True)
+    return {**found, "in_flight": AT_ONCE, "longest_seconds": round(longest, 2)}
+
+
+def main(what: str, token: str, seconds: float, address: str, ca: str | None = None) -> None:
     """Attack for a time, and print the answers."""
+    ca_pem = None if ca is None else Path(ca).read_bytes()
     sys.stdout.write("begun\n")
     sys.stdout.flush()
     if what == "flood":
         found = asyncio.run(flood(seconds, address))
+    elif what == "unread":
+        found = asyncio.run(unread(token, seconds, address))
     else:
-        found = asyncio.run(attack(what, TOKENS[token](), seconds, address))
+        found = asyncio.run(attack(what, TOKENS[token](), seconds, address, ca_pem))
     sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]), *sys.argv[4:])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from figures import record
-from overload_kit import BrokerUnderLoad, Latencies, WellBehavedClient, calm_client, pause
+from overload_kit import BrokerUnderLoad, Latencies, WellBehavedClient, calm_client, pause, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.prove]
 
@@ -23,10 +23,21 @@ PROGRAM = Path(__file__).with_name("stranger.py")
 P99_MS_MAX = 500.0
 """Maximum latency of a client with a token (produce and fetch together) during an attack on an otherwise idle machine.
 """
+CPU_MICROSECONDS_MAX = 100.0
+"""Maximum processor time of the broker for a refused request on an otherwise idle machine: twice the measured time."""
+CPU_MICROSECONDS_MAX_OF = {"JSON": 180.0, "large bodies": 400.0, "flood": 200.0}
+"""Maximum of requests with bodies, of which the broker receives the part that the client sends before the refusal."""
+TLS = "over TLS"
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
 FLOOD_P99_MS_MAX = 5000.0
 """Maximum latency of a client with a token during a flood: its two requests wait for all requests in flight."""
+UNREAD_SECONDS = 1.0
+"""Maximum time to the first request, which doubles for connections without an accepted token."""
+UNREAD_SECONDS_MAX = 5.0
+"""Maximum age of a connection without an accepted token."""
+FILES_MAX = 10
+"""Maximum number of files that a broker opens for other reasons during an attack."""
 ANSWER_SECONDS = 90.0
 LOOK_SECONDS = 0.02
 
@@ -39,8 +50,9 @@ class Stranger:
         self._broker = broker
         self._seconds = seconds
         path = os.pathsep.join(each for each in sys.path if each)
+        ca = [] if broker.ca_pem is None else [str(broker.folder / "tls" / "ca.crt")]
         self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), what, token, str(seconds), broker.address],
+            [sys.executable, str(PROGRAM), what, token, str(seconds), broker.address, *ca],
             env={**os.environ, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             text=True,
@@ -94,24 +106,27 @@ async def measure_alone(
 
 
 @pytest.mark.parametrize(
-    ("what", "token"),
+    ("what", "token", "tls"),
     [
-        ("large bodies", "no token"),
-        ("requests", "many wrong tokens"),
-        pytest.param("long polls", "no token", marks=pytest.mark.scenario),
-        pytest.param("tails", "no token", marks=pytest.mark.scenario),
-        pytest.param("JSON", "no token", marks=pytest.mark.scenario),
-        pytest.param("requests", "no token", marks=pytest.mark.scenario),
-        pytest.param("requests", "one wrong token", marks=pytest.mark.scenario),
+        ("large bodies", "no token", False),
+        ("requests", "many wrong tokens", False),
+        pytest.param("long polls", "no token", False, marks=pytest.mark.scenario),
+        pytest.param("tails", "no token", False, marks=pytest.mark.scenario),
+        pytest.param("JSON", "no token", False, marks=pytest.mark.scenario),
+        pytest.param("requests", "no token", False, marks=pytest.mark.scenario),
+        pytest.param("requests", "no token", True, marks=pytest.mark.scenario),
+        pytest.param("requests", "one wrong token", False, marks=pytest.mark.scenario),
     ],
 )
 async def test_a_stranger_costs_little(
-    full: bool, patience: float, tmp_path: Path, what: str, token: str
+    full: bool, patience: float, tmp_path: Path, what: str, token: str, tls: bool
 ) -> None:
     """Every request without a valid token is refused and costs almost no memory; clients with a token are served."""
     seconds = 10.0 if full else 1.5
     broker = BrokerUnderLoad(tmp_path)
     broker.enforce()
+    if tls:
+        broker.use_tls()
     await broker.start()
     try:
         async with calm_client(broker) as calm:
@@ -121,14 +136,15 @@ async def test_a_stranger_costs_little(
                 beside = await attack.beside(calm)
         statuses = attack.answers["statuses"]
         requests, cpu = sum(statuses.values()), attack.cpu_seconds - of_a_turn * beside.count
+        microseconds = cpu / requests * 1e6
         record(
-            f"stranger: {what}, {token}",
+            f"stranger: {what}, {token}" + (f", {TLS}" if tls else ""),
             {
                 "requests": requests,
                 "requests_per_second": round(requests / seconds),
                 "in_flight": attack.answers["in_flight"],
                 "statuses": statuses,
-                "broker_cpu_us_per_request": round(cpu / requests * 1e6),
+                "broker_cpu_us_per_request": round(microseconds),
                 "broker_cpu_share": round(cpu / seconds, 2),
                 "quiet_p99_ms": quiet.p99_ms,
                 "beside_p99_ms": beside.p99_ms,
@@ -142,6 +158,7 @@ async def test_a_stranger_costs_little(
         assert beside.failures == 0
         assert beside.p99_ms <= P99_MS_MAX * patience
         assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert microseconds <= CPU_MICROSECONDS_MAX_OF.get(what, CPU_MICROSECONDS_MAX) * patience
     finally:
         broker.kill()
 
@@ -165,13 +182,14 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
             after = await calm.run(seconds / 2)
         refused, took = attack.answers["refused"], attack.answers["seconds"]
         cpu = attack.cpu_seconds - of_a_turn * beside.count
+        microseconds = cpu / refused * 1e6
         record(
             "stranger: flood",
             {
                 "requests": refused,
                 "requests_per_second": round(refused / took),
                 "in_flight": attack.answers["in_flight"],
-                "broker_cpu_us_per_request": round(cpu / refused * 1e6),
+                "broker_cpu_us_per_request": round(microseconds),
                 "broker_cpu_share": round(cpu / took, 2),
                 "quiet_p99_ms": quiet.p99_ms,
                 "beside_p99_ms": beside.p99_ms,
@@ -185,7 +203,54 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
         assert (refused > 0, attack.answers["stored"], attack.answers["is_over"]) == (True, 0, True)
         assert beside.failures == after.failures == 0
         assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert microseconds <= CPU_MICROSECONDS_MAX_OF["flood"] * patience
         assert beside.p99_ms <= FLOOD_P99_MS_MAX * patience
+        assert after.p99_ms <= P99_MS_MAX * patience
+    finally:
+        broker.kill()
+
+
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", pytest.param("HTTP/2", marks=pytest.mark.scenario)])
+async def test_a_stranger_that_reads_no_answer(
+    full: bool, patience: float, tmp_path: Path, protocol: str
+) -> None:
+    """Connections on which a stranger reads no answer are closed, cost little memory, and make no other client fail.
+
+    Over HTTP/2, the requests of new connections delay other clients as a flood does, because these connections begin
+    with a full window.
+    """
+    seconds = 10.0 if full else 5.0
+    broker = BrokerUnderLoad(tmp_path, first_request_seconds_max=UNREAD_SECONDS)
+    broker.enforce()
+    await broker.start()
+    try:
+        async with calm_client(broker) as calm:
+            quiet, of_a_turn = await measure_alone(broker, calm, seconds / 2)
+            before_mib, descriptors = broker.memory_mib, broker.descriptors
+            with stranger(broker, "unread", protocol, seconds) as attack:
+                beside = await attack.beside(calm)
+            is_over = await until(lambda: broker.descriptors <= descriptors + FILES_MAX, ANSWER_SECONDS)
+            after = await calm.run(seconds / 2)
+        cpu = attack.cpu_seconds - of_a_turn * beside.count
+        record(
+            f"stranger: unread answers, {protocol}",
+            {
+                **attack.answers,
+                "broker_cpu_share": round(cpu / seconds, 2),
+                "quiet_p99_ms": quiet.p99_ms,
+                "beside_p99_ms": beside.p99_ms,
+                "after_p99_ms": after.p99_ms,
+                "failures": beside.failures + after.failures,
+                "memory_before_mib": round(before_mib),
+                "memory_peak_mib": round(attack.peak_mib),
+            },
+        )
+
+        assert (attack.answers["closed"] > 0, is_over) == (True, True)
+        assert attack.answers["longest_seconds"] <= UNREAD_SECONDS_MAX * patience
+        assert beside.failures == after.failures == 0
+        assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert beside.p99_ms <= (P99_MS_MAX if protocol == "HTTP/1.1" else FLOOD_P99_MS_MAX) * patience
         assert after.p99_ms <= P99_MS_MAX * patience
     finally:
         broker.kill()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self, cast
 
 from broker_kit import Calls
+from certificate_kit import Authority
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_broker.clock import SystemClock
 from warm_programs import WarmProcess, start
@@ -47,6 +48,8 @@ class BrokerUnderLoad:
         self._environment = {f"FAIRLEAD_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
         self.token_file: Path | None = None
         """Token of the administrator, if the broker enforces access rules."""
+        self.ca_pem: bytes | None = None
+        """Authority of the broker's certificate, if the broker uses TLS."""
         self.process: WarmProcess | None = None
         self.address = ""
         self.ops = ""
@@ -58,6 +61,13 @@ class BrokerUnderLoad:
             "FAIRLEAD_SECURITY": "enforce",
             "FAIRLEAD_ADMIN_TOKEN_FILE": str(self.token_file),
         }
+
+    def use_tls(self) -> None:
+        """Make the next start use TLS on every listener."""
+        authority = Authority.make()
+        self.ca_pem = authority.pem
+        folder = authority.issue().write(self.folder / "tls", authority)
+        self._environment |= {"FAIRLEAD_TLS": str(folder)}
 
     @property
     def token(self) -> str | None:
@@ -77,8 +87,8 @@ class BrokerUnderLoad:
         line = await asyncio.to_thread(process.stdout.readline)
         assert line, (self.folder / "broker.log").read_text()[-2000:]
         ready = json.loads(line)["brokers"][0]
-        self.address = ready["data"].removeprefix("http://")
-        self.ops = ready["ops"].removeprefix("http://")
+        self.address = ready["data"].rpartition("/")[2]
+        self.ops = ready["ops"].rpartition("/")[2]
 
     def spawn(self) -> WarmProcess:
         """Start the process without waiting."""
@@ -246,7 +256,7 @@ class WellBehavedClient:
 @asynccontextmanager
 async def calm_client(broker: BrokerUnderLoad) -> AsyncIterator[WellBehavedClient]:
     """Yield a well-behaved client with a separate topic."""
-    async with Calls(broker.address, token=broker.token) as calls:
+    async with Calls(broker.address, broker.ca_pem, broker.token) as calls:
         client = WellBehavedClient(calls)
         await client.create()
         yield client
