@@ -15,6 +15,7 @@ from compacted.judge import (
 )
 from compacted.switches import SWITCHES
 from compacted.world import run
+from figures import record
 from simulator.judge import Liveness, Violation
 
 FOUND: dict[str, tuple[int, type[Violation], bool]] = {
@@ -31,7 +32,7 @@ FOUND: dict[str, tuple[int, type[Violation], bool]] = {
     "synced-segment": (0, OffsetsCovered, False),
     "synced-names": (31, OffsetsCovered, False),
     "whole-segment": (0, OffsetsCovered, False),
-    "aborted-records": (2, NewestOfEachKeyStays, True),
+    "aborted-records": (3, NewestOfEachKeyStays, True),
     "digest-without-deletes": (1, ReplicasAgreeOnNewest, False),
 }
 """For each dropped rule, the seed of a world without the rule, the violated invariant, and whether the world
@@ -59,6 +60,8 @@ def test_no_world_of_a_compacted_partition_breaks_an_invariant(worlds: int) -> N
     for verdict in verdicts:
         counts.update(verdict.counts)
 
+    record("worlds", {"seeds": [0, worlds - 1], **dict(sorted(counts.items()))})
+
     assert [f"{each.seed}: {each.violation!r}" for each in verdicts if each.violation is not None] == []
     assert [name for name in MUST_HAPPEN if not counts[name]] == []
 
@@ -75,5 +78,6 @@ def test_a_dropped_rule_of_cleaning_is_found(name: str) -> None:
     seed, invariant, has_transactions = FOUND[name]
     with SWITCHES[name].drop():
         without = run(seed, has_transactions=has_transactions)
+    record(f"without {name}", {"seed": seed, "violation": type(without.violation).__name__})
 
     assert type(without.violation) is invariant

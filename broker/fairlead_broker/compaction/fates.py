@@ -93,7 +93,8 @@ class Fates:
             return Fate.VERBATIM
         if header.is_control:
             return Fate.DROPPED if self._may_drop_marker(header, batch) else Fate.VERBATIM
-        if self.is_aborted(header):
+        # A remembered batch of an aborted transaction stays without records.
+        if self.is_aborted(header) and header.base_offset not in facts.producer_batches:
             return Fate.DROPPED
         # A batch of a transaction is rewritten without the transactional bit, since its marker may be removed.
         if header.base_offset < facts.log_start and not header.is_transactional:

@@ -604,18 +604,13 @@ class PartitionLog(ReadableLog):
     def remembered_batches(self) -> tuple[list[Offset], list[Offset], list[tuple[int, int]]]:
         """Return the batches and markers to which the producer state refers, and which cleaning must therefore keep.
 
-        The lists contain the base offsets of the last batches of producers that are not transactional, the base offsets
-        of batches with an idempotency key, and the producer id and epoch of the last markers of transactional
-        producers.
+        The lists contain the base offsets of the last batches of producers, the base offsets of batches with an
+        idempotency key, and the producer id and epoch of the last markers of transactional producers.
         """
         with self._write_lock:
             producers, keys = self.producers.state.producers, self.producers.state.keys
-            batches = [
-                batch.base_offset
-                for entry in producers.values()
-                if not entry.is_transactional
-                for batch in entry.batches
-            ]
+            # The sequences of a Kafka client continue from its last transaction, so its last batch stays as well.
+            batches = [batch.base_offset for entry in producers.values() for batch in entry.batches]
             markers = [(number, int(entry.epoch)) for number, entry in producers.items() if entry.is_ended]
             return batches, [entry.base_offset for entry in keys.values()], [(int(a), b) for a, b in markers]
 

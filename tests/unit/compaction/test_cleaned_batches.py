@@ -284,6 +284,34 @@ def test_transactions_become_plain_records_or_go() -> None:
     assert second.offsets == first.offsets
 
 
+def test_the_last_batch_of_a_transactional_producer_keeps_its_sequences() -> None:
+    """A remembered batch of a transaction keeps its producer and range without the bit; an aborted one is empty."""
+    history = History()
+    committed = history.add(
+        (b"a", b"1"), (b"b", b"2"), producer=ProducerStamp(1, 4, 7, is_transactional=True)
+    )
+    history.mark(1, 4, committed)
+    aborted = history.add((b"a", b"3"), (b"b", b"4"), producer=ProducerStamp(2, 9, 5, is_transactional=True))
+    marker = history.mark(2, 9, aborted, MarkerKind.ABORT)
+    history.add((b"b", b"5"))
+    found = cleaned(
+        history.batches,
+        aborted=((2, aborted, marker),),
+        producer_batches=frozenset({committed, aborted}),
+        last_markers=frozenset({(1, 4), (2, 9)}),
+        removal_limit=100,
+    )
+    kept = [each for each in found.headers if each.base_offset in {committed, aborted}]
+
+    assert [(each.producer_id, each.producer_epoch, each.base_sequence) for each in kept] == [
+        (1, 4, 7),
+        (2, 9, 5),
+    ]
+    assert [(each.last_offset_delta, each.record_count) for each in kept] == [(1, 1), (1, 0)]
+    assert not any(each.is_transactional for each in kept)
+    assert [record.value for record in found.records] == [b"1", b"5"]
+
+
 def test_the_batch_at_the_log_start_and_the_rest_of_the_log_stay() -> None:
     """A nontransactional batch that begins below the log start is kept, as is every batch above the range."""
     history = History()
