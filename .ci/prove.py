@@ -29,6 +29,7 @@ from proof_tests import run_figures, run_program, run_tests
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
 SCENARIO: Final = "pytest.mark.scenario"
+SCENARIO_MARK: Final = "scenario"
 SEARCHES_A_RUN: Final = 125_000
 """Number of cases that one process tries, because starting a process takes as long as 10,000 cases."""
 SECONDS_VARIABLE: Final = "FAIRLEAD_PROOF_SECONDS"
@@ -42,14 +43,16 @@ NATIVE_MUTATIONS: Final = "tests/fuzz/native_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 KAFKA_WIRE_MUTATIONS: Final = "tests/fuzz/kafka_wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
-COMPACTION: Final = (
-    "tests/integration/retention/test_compaction.py",
-    "tests/integration/cluster/test_compaction.py",
-    "tests/chaos/partitions/test_compaction.py",
-    "tests/unit/log/cleaning",
-    "tests/simulation/test_compacted.py",
-)
-"""Tests of compacted topics."""
+COMPACTION: Final = {
+    "tests/integration/retention/test_compaction.py": SCENARIO_MARK,
+    "tests/integration/retention/test_compacted_transactions.py": "",
+    "tests/integration/cluster/test_compaction.py": SCENARIO_MARK,
+    "tests/chaos/partitions/test_compaction.py": SCENARIO_MARK,
+    "tests/unit/log/cleaning": SCENARIO_MARK,
+    "tests/unit/compaction/test_removal_model.py": "",
+    "tests/simulation/test_compacted.py": "scenario or slow",
+}
+"""Tests of compacted topics, and the marks of the tests that run; without a mark, all tests run."""
 
 Outcome = tuple[bool, dict[str, Any]]
 """Result of a part of the proof: whether the part passed, and the report."""
@@ -74,8 +77,9 @@ def power_cuts(share: float) -> Outcome:
 def cleaning_cuts(share: float) -> Outcome:
     """Interrupt the cleaning of 40 random histories at every change of the disk, by losses of power and by kills.
 
-    The histories contain all codecs, several leader epochs and transactions; the cleanings use small and large windows,
-    key maps and segments. Two kinds of faulty disk must be detected.
+    The histories contain all codecs, several leader epochs and transactions. Three consecutive histories have every
+    size of windows, key maps, segments and sets of keys, and nine have every pair of the first three. Two kinds of
+    faulty disk must be detected.
     """
     seed = _seed()
     program = "tests/faults/cleaning_cuts.py"
@@ -413,11 +417,16 @@ def security(share: float) -> Outcome:
 
 
 def compaction(share: float) -> Outcome:
-    """Run the scenarios of compacted topics, among them Kafka's log compaction tester and 1,000 simulated worlds."""
+    """Run the scenarios of compacted topics, among them Kafka's log compaction tester and 1,000 simulated worlds.
+
+    The search of all states of replicas that were away, and the worlds without a rule of cleaning, run as well. The
+    report contains the counts of each test.
+    """
     del share
     passed, reports = True, {}
-    for place in COMPACTION:
-        code, reports[place] = run_tests("-m", "scenario", "--timeout", "1800", place)
+    for place, marks in COMPACTION.items():
+        chosen = ("-m", marks) if marks else ()
+        code, reports[place] = run_tests(*chosen, "--timeout", "1800", place, with_figures=True)
         passed &= code == 0
     return passed, reports
 

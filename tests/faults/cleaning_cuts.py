@@ -3,8 +3,8 @@
 Each seed determines one history of a compacted partition: batches of all codecs, leader epochs, producers and
 transactions, and the sizes of windows, key map and segments. The disk is copied for each of its changes, and two
 cleanings of the log are interrupted at this change, once by a loss of power and once by a kill of the process. After
-each interruption the log is opened again, must have the newest record of each key of the full log at the same offset
-and time, and is cleaned to its end.
+each interruption the log is opened again, and is cleaned to its end. It must have the newest record of each key of the
+full log at the same offset and time, find the first record of any time, and remember the same producers.
 
 `python cleaning_cuts.py --histories 40 --seed 1` prints a JSON report and exits with 1 when a record was lost or has
 reappeared. With `--without file_sync`, `folder_sync` or `rename_order` the disk breaks the named promise, and the run
@@ -16,24 +16,30 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import os
 import random
 import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins/brokers"))
 
 from cleaning_kit import KeyedBatches, check_covered, clean_log, committed, newest, random_history, roll
+from fairlead_api.batch.batches import Record, decode_records
 from fairlead_api.batch.header import Codec, read_header
 from fairlead_api.configuration import TopicConfig
+from fairlead_api.identifiers import ProducerId, TimestampUs
 from fairlead_broker.compaction import windows
 from fairlead_broker.compaction.key_map import BUFFER_BYTES_MIN, SLOT_BYTES
 from fairlead_broker.log import LogDirectory, PartitionLog
+from fairlead_broker.producers.entries import KeyEntry, ProducerEntry
 from log_kit import CLUSTER, DIRECTORY, FIRST_TIME_US, PARTITION, TOPIC, SteppingClock, begin, read_all
 from lying_disk import Losses, LyingDisk, PowerCut, Promises
 
@@ -43,7 +49,11 @@ WINDOW_ROWS: Final = (1, 7, windows.ROWS_MAX)
 BUFFER_BYTES: Final = (16 * SLOT_BYTES, 64 * SLOT_BYTES, BUFFER_BYTES_MIN)
 SEGMENT_BYTES: Final = (4000, 16_000, 1 << 20)
 KEYS: Final = (3, 12, 60)
+SIZES: Final = 3
+"""Number of values of each size."""
 ROUNDS_MAX: Final = 100
+LOOKUPS: Final = 8
+"""Number of times that each check looks up; the checks of a history look up different times."""
 
 
 class Lost(AssertionError):
@@ -60,9 +70,19 @@ class Sizes:
     keys: int = 12
 
     @classmethod
-    def drawn(cls, rng: random.Random) -> Sizes:
-        """Return random sizes."""
-        return cls(*(rng.choice(each) for each in (WINDOW_ROWS, BUFFER_BYTES, SEGMENT_BYTES, KEYS)))
+    def numbered(cls, number: int) -> Sizes:
+        """Return the sizes of one history of a run.
+
+        Three consecutive histories have every value of each size. Nine have every pair of a window, a key map and a
+        segment, and 27 also every pair of one of them with a number of keys.
+        """
+        turn = number // SIZES
+        return cls(
+            WINDOW_ROWS[number % SIZES],
+            BUFFER_BYTES[(number + turn) % SIZES],
+            SEGMENT_BYTES[(number + 2 * turn) % SIZES],
+            KEYS[(number + turn // SIZES) % SIZES],
+        )
 
 
 class History:
@@ -82,6 +102,8 @@ class History:
         self.records = committed(log)
         self.newest = newest(self.records)
         self.deleted = {each.key for each in self.records} - self.newest.keys() - {None}
+        self.producers = producers_of(log)
+        self.lookups = 0
         directory.close(True)
 
     def opened(self, disk: LyingDisk) -> tuple[LogDirectory, PartitionLog]:
@@ -138,6 +160,23 @@ class History:
             raise Lost("a record has changed")
         if deletes and not self.deleted <= {record.key for record in kept}:
             raise Lost("a tombstone has gone before its horizon")
+        if producers_of(log) != self.producers:
+            msg = f"the state of producers is {producers_of(log)}, not {self.producers}"
+            raise Lost(msg)
+        self.check_times(log)
+
+    def check_times(self, log: PartitionLog) -> None:
+        """Look up some times: each must find the first record in the log at or after the time."""
+        left = records_of(log)
+        times = sorted({record.timestamp_us + step for record in left for step in (0, 1)})
+        step = len(times) // LOOKUPS + 1
+        for time_us in times[self.lookups % step :: step]:
+            expected = next(((r.offset, r.timestamp_us) for r in left if r.timestamp_us >= time_us), None)
+            found = log.offset_for_time(TimestampUs(time_us))
+            if found != expected:
+                msg = f"time {time_us} is found at {found}, not at {expected}"
+                raise Lost(msg)
+        self.lookups += 1
 
     def interrupt(
         self, change: int, rng: random.Random, losses: Losses, promises: Promises, *, kill: bool
@@ -159,6 +198,17 @@ class History:
         _, log = self.opened(disk.restart())
         self.check(log, deletes=False)
         return was_cut
+
+
+def producers_of(log: PartitionLog) -> tuple[dict[ProducerId, ProducerEntry], dict[bytes, KeyEntry], int]:
+    """Return the producers and idempotency keys that a log remembers, and the number of open transactions."""
+    state = log.producers.state
+    return dict(state.producers), dict(state.keys), len(state.transactions)
+
+
+def records_of(log: PartitionLog) -> list[Record]:
+    """Return every record of a log, including records of aborted transactions that no round has removed yet."""
+    return decode_records(read_all(log))
 
 
 def contents_of(log: PartitionLog) -> Counter[str]:
@@ -210,28 +260,39 @@ def interrupt_all(
                 return change, history.contents
 
 
-def run(histories: int, seed: int, promises: Promises, *, progress: bool = False) -> dict[str, object]:
-    """Interrupt the cleanings of some histories, and return the report."""
-    losses, counts, lost, at = Losses(), Counter[str](), None, None
-    for number in range(histories):
-        sizes = Sizes.drawn(random.Random(seed + number))
-        try:
-            changes, contents = interrupt_all(seed + number, sizes, losses, promises)
-        except Exception:  # noqa: BLE001 - any error of the log is a finding
-            lost, at = traceback.format_exc(limit=-6), {"seed": seed + number, **asdict(sizes)}
-            break
-        counts["histories"] += 1
-        counts["interruptions"] += 2 * changes
-        counts.update(contents)
+def interrupt_history(number: int, seed: int, promises: Promises) -> dict[str, Any]:
+    """Interrupt the cleaning of one history of a run at every change, and return its report."""
+    sizes, losses, counts, lost = Sizes.numbered(number), Losses(), Counter[str](), None
+    try:
+        changes, contents = interrupt_all(seed + number, sizes, losses, promises)
+        counts += Counter(histories=1, interruptions=2 * changes) + contents
         counts.update(f"{field.name} {getattr(sizes, field.name)}" for field in fields(sizes))
-        if progress:
+    except Exception:  # noqa: BLE001 - any error of the log is a finding
+        lost = traceback.format_exc(limit=-6)
+    at = {"seed": seed + number, **asdict(sizes)} if lost else None
+    return {"counts": counts, "losses": Counter(asdict(losses)), "lost": lost, "at": at}
+
+
+def run(histories: int, seed: int, promises: Promises, processes: int = 1) -> dict[str, object]:
+    """Interrupt the cleanings of some histories up to the first finding, and return the report."""
+    counts, losses = Counter[str](), Counter[str]()
+    lost = at = None
+    work = partial(interrupt_history, seed=seed, promises=promises)
+    with ProcessPoolExecutor(processes) as pool:
+        for report in pool.map(work, range(histories)):
+            counts += report["counts"]
+            losses += report["losses"]
+            lost, at = report["lost"], report["at"]
+            if lost:
+                pool.shutdown(cancel_futures=True)
+                break
             sys.stderr.write(
-                f"{number + 1} of {histories} histories, {counts['interruptions']} interruptions\n"
+                f"{counts['histories']} of {histories} histories, {counts['interruptions']} interruptions\n"
             )
     return {
         "seed": seed,
         "counts": dict(sorted(counts.items())),
-        "losses": asdict(losses),
+        "losses": dict(losses),
         "lost": lost,
         "at": at,
     }
@@ -242,10 +303,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--histories", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--without", choices=[each.name for each in fields(Promises)])
     options = parser.parse_args()
     promises = Promises(**({options.without: False} if options.without else {}))
-    report = run(options.histories, options.seed, promises, progress=True)
+    report = run(options.histories, options.seed, promises, options.processes)
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
     return int(report["lost"] is not None)
 
