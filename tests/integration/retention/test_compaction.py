@@ -17,6 +17,7 @@ from waiting import pause
 TABLE = {"cleanup.policy": "compact", "segment.ms": 1000, "min.cleanable.dirty.ratio": 0.1}
 EAGER = {"log.cleaner.backoff.ms": 20, "log.retention.check.interval.ms": 20}
 DAY_SECONDS = 24 * 3600
+KEYS = UPDATES = 100
 
 
 async def put(api: Any, topic: str, **values: str | None) -> Any:
@@ -48,30 +49,35 @@ async def until_table(api: Any, topic: str, expected: list[tuple[int, str, str |
 
 
 async def test_a_compacted_topic_keeps_the_newest_record_of_each_key(lives, clock) -> None:
-    """The cleaner keeps the newest record of each key at its offset, and drops a tombstone once it is old enough."""
+    """Of 100 keys with 100 updates each, the cleaner keeps the newest record of each key at its offset.
+
+    It drops a tombstone once it is old enough.
+    """
     api = await lives.start(EAGER)
     await api.admin.create_topic("accounts", config=TABLE)
-    for number in range(20):
-        await put(api, "accounts", **{f"k{key}": f"{number}" for key in range(5)})
+    for number in range(UPDATES):
+        await put(api, "accounts", **{f"k{key}": f"{number}" for key in range(KEYS)})
+    end = KEYS * UPDATES
     await put(api, "accounts", k0=None)
     clock.move(2)
     await api.looks()
-    newest = [(95 + key, f"k{key}", "19") for key in range(1, 5)]
-    await until_table(api, "accounts", [*newest, (100, "k0", None)])
+    newest = [(end - KEYS + key, f"k{key}", f"{UPDATES - 1}") for key in range(1, KEYS)]
+    await until_table(api, "accounts", [*newest, (end, "k0", None)])
     refused = await api.produce("accounts", "a record without a key")
-    in_the_middle = await api.fetch("accounts", 50)
+    in_the_middle = await api.fetch("accounts", end // 2)
     await put(api, "accounts", k5="new")
     await api.running.stop()
     api = await lives.start(EAGER)
     again = await table(api, "accounts")
     clock.move(2 * DAY_SECONDS)
     await api.looks()
+    updated = [each for each in newest if each[1] != "k5"]
 
     assert (refused.status, refused.json["code"]) == (422, "invalid_record")
-    assert [each["offset"] for each in in_the_middle.json["records"]] == [96, 97, 98, 99, 100]
-    assert again == [*newest, (100, "k0", None), (101, "k5", "new")]
-    await until_table(api, "accounts", [*newest, (101, "k5", "new")])
-    assert (await put(api, "accounts", k6="last")).json["base_offset"] == 102
+    assert [each["offset"] for each in in_the_middle.json["records"]] == list(range(end - KEYS + 1, end + 1))
+    assert again == [*newest, (end, "k0", None), (end + 1, "k5", "new")]
+    await until_table(api, "accounts", [*updated, (end + 1, "k5", "new")])
+    assert (await put(api, "accounts", k6="last")).json["base_offset"] == end + 2
 
 
 async def test_each_policy_removes_what_it_names(lives, clock) -> None:
