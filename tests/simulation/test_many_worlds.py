@@ -17,7 +17,7 @@ SETS = (
     (QUORUMS, range(200, 10_000)),
     (GROUPS, range(200, 3_000)),
     (CLASSIC, range(200, 3_000)),
-    (TRANSACTIONS, range(200, 4_000)),
+    (TRANSACTIONS, range(200, 10_000)),
     (LINKS, range(200, 10_000)),
 )
 FRESH_FROM = 100_000

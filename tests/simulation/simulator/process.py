@@ -61,6 +61,10 @@ class Process:
             self.paused_until = self.world.now + seconds
             self.world.schedule.after(seconds, self._resume, self.life)
 
+    def resume(self) -> None:
+        """Continue a paused process before its time."""
+        self._resume(self.life)
+
     def _resume(self, life: int) -> None:
         if life != self.life or self.paused_until is None:
             return

@@ -44,7 +44,7 @@ class World:
     START_SECONDS: ClassVar[float]
     """Time in which the brokers register and the first records are written."""
     REST_SECONDS: ClassVar[float]
-    """Maximum time until the cluster must be at rest."""
+    """Maximum time until the cluster must be at rest, for suites that do not override `rest_seconds`."""
     LIVENESS: ClassVar[type[Liveness]] = Liveness
     """Violation of a cluster that is not at rest in time."""
     plan: Any
@@ -94,6 +94,11 @@ class World:
         """Return the first reason why the cluster is not at rest, or None if the cluster is at rest."""
         raise NotImplementedError
 
+    @property
+    def rest_seconds(self) -> float:
+        """Maximum time from the last fault until the cluster must be at rest."""
+        return self.REST_SECONDS
+
     def compare(self) -> None:
         """Run the checks that require a cluster at rest."""
 
@@ -134,8 +139,8 @@ class World:
         self.compare()
 
     def _rest(self) -> None:
-        """Run the world until the cluster is at rest, and raise `LIVENESS` after `REST_SECONDS`."""
-        until = self.now + self.REST_SECONDS
+        """Run the world until the cluster is at rest, and raise `LIVENESS` after `rest_seconds`."""
+        until = self.now + self.rest_seconds
         while True:
             self.schedule.run(self.now + LOOK_SECONDS)
             self.traffic = False

@@ -61,7 +61,7 @@ class Client(Process):
         self._acked: set[tuple[int, int]] = set()
         self._sent: list[tuple[int, int]] = []
         self._last: list[tuple[int, int]] = []
-        self._phase = 0
+        self._phase = self._transaction = 0
         if self.world.plan.has_group:
             self._ask("join", lambda call: JoinCall(call, self.program), self._joined)
         else:
@@ -113,6 +113,7 @@ class Client(Process):
     def _write(self) -> None:
         rng, plan = self.world.schedule.rng, self.world.plan
         self._phase += 1
+        self._transaction = self.world.next_transaction()
         count = rng.randint(1, plan.partitions)
         partitions = sorted(rng.sample(range(plan.partitions), count))
         self._sent = [
@@ -157,7 +158,7 @@ class Client(Process):
         self.after(PATIENCE_SECONDS, self._silent, call.number)
 
     def _batch(self, call: Call, place: tuple[int, int]) -> ProduceCall:
-        value = Input(self.program, self._input, place[1])
+        value = Input(self.program, self._input, place[1], self._transaction)
         return ProduceCall(call, place[0], self.producer_id, self.epoch, place[1], value)
 
     def _settle(self) -> None:

@@ -36,6 +36,8 @@ class Faults(Storm):
     def stop(self) -> None:
         """Stop all faults, and heal everything that can be healed."""
         super().stop()
+        for process in (*self._world.brokers.values(), *self._world.clients.values()):
+            process.resume()
         for partition in self._world.partitions:
             leadership = partition.leadership
             if leadership is None or not leadership.is_open:

@@ -49,6 +49,11 @@ def named(partitions: tuple[int, ...]) -> tuple[int, ...]:
     return partitions
 
 
+def has_own_epoch() -> bool:
+    """Return whether an epoch identifies a transaction, which most invariants assume."""
+    return True
+
+
 def commits(answers: Collection[Answer]) -> bool:
     """Return whether a broker commits after the answers to the last batches of a transaction."""
     return not any(isinstance(answer, Refused) for answer in answers)

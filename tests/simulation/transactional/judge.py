@@ -18,7 +18,7 @@ from transactional import guards
 from transactional.messages import TOPIC, Input, Offset
 
 if TYPE_CHECKING:
-    from transactional.leading import Leadership, Partition
+    from transactional.leading import Entry, Leadership, Partition
     from transactional.world import World
 
 Transaction = tuple[ProducerId, ProducerEpoch]
@@ -39,6 +39,13 @@ class MarkerAsDecided(Violation):
 
 class NothingBehindAMarker(Violation):
     """A partition has a batch or a second marker of a transaction after the transaction's marker."""
+
+
+class NoLateBatch(Violation):
+    """A partition has a batch of a client's transaction after its marker, or after a batch of a later transaction.
+
+    The numbers of the client's transactions decide, and not the epochs.
+    """
 
 
 class StableOffsetNeverBack(Violation):
@@ -69,6 +76,10 @@ class Judge:
         self._acknowledged: dict[Transaction, tuple[int, frozenset[tuple[int, int]]]] = {}
         """Input and acknowledged batches of each transaction whose commit was requested."""
         self._marked: dict[int, set[Transaction]] = defaultdict(set)
+        self._open: dict[tuple[int, ProducerId], int] = {}
+        """Number of the client's newest transaction with a batch and no marker, by partition and producer."""
+        self._over: dict[int, set[int]] = defaultdict(set)
+        """Numbers of the clients' transactions that have batches and a marker, by partition."""
         self._read: dict[int, int] = defaultdict(int)
         self._seen: dict[int, list[tuple[Transaction, Input]]] = defaultdict(list)
 
@@ -87,7 +98,7 @@ class Judge:
             elif isinstance(after.value, Offset):
                 moved += (Offset() if before is None else before.value).offset != after.value.offset
                 self._offset(before and before.value, after.value)
-        if len(committed) != moved:
+        if len(committed) != moved and guards.has_own_epoch():
             message = f"revision {revision}: {moved} offsets change with the commits {committed}"
             raise OffsetsWithOutput(message)
 
@@ -100,7 +111,7 @@ class Judge:
         if ended is None or (before is not None and ended == before.ended):
             return []
         transaction = (producer_id, ended.epoch)
-        if transaction in self.decided:
+        if transaction in self.decided and guards.has_own_epoch():
             message = f"{transaction} was decided as {self.decided[transaction]}, and then as {ended}"
             raise DecidedOnce(message)
         self.decided[transaction] = ended.outcome
@@ -114,7 +125,7 @@ class Judge:
 
     def _offset(self, before: Offset | None, after: Offset) -> None:
         old = 0 if before is None else before.offset
-        if after.offset not in (old, old + 1):
+        if after.offset not in (old, old + 1) and guards.has_own_epoch():
             raise OffsetsWithOutput(f"the committed offset goes from {old} to {after.offset}")
 
     # -- clients
@@ -128,7 +139,7 @@ class Judge:
     def answered(self, producer_id: ProducerId, epoch: ProducerEpoch, outcome: Outcome | None) -> None:
         """Check the outcome that a client received."""
         decided = self.decided.get((producer_id, epoch))
-        if outcome is not decided:
+        if outcome is not decided and guards.has_own_epoch():
             raise AnsweredAsDecided(
                 f"{producer_id}.{epoch} was answered as {outcome}, but decided as {decided}"
             )
@@ -140,17 +151,37 @@ class Judge:
         marked = self._marked[partition.index]
         for offset, entry in enumerate(partition.committed[first:], first):
             transaction = (entry.producer_id, entry.epoch)
-            if transaction in marked:
-                raise NothingBehindAMarker(f"{partition.index}@{offset}: {entry} is behind its marker")
-            if entry.marker is None:
-                continue
-            outcome = self.decided.get(transaction)
-            named = partition.index in self.named.get(transaction, ())
-            expected = outcome if outcome is not Outcome.COMMIT or named else Outcome.ABORT
-            if expected is None or entry.marker.kind is not KINDS[expected]:
-                raise MarkerAsDecided(f"{partition.index}@{offset}: {entry.marker}, decided as {expected}")
-            marked.add(transaction)
-            self.counts["markers"] += 1
+            if guards.has_own_epoch():
+                self._compare_marker(partition.index, offset, entry)
+            self._follow(partition.index, offset, entry)
+            if entry.marker is not None:
+                marked.add(transaction)
+                self.counts["markers"] += 1
+
+    def _compare_marker(self, index: int, offset: int, entry: Entry) -> None:
+        """Check that a batch or marker follows no marker of its epoch, and that a marker is as decided."""
+        transaction = (entry.producer_id, entry.epoch)
+        if transaction in self._marked[index]:
+            raise NothingBehindAMarker(f"{index}@{offset}: {entry} is behind its marker")
+        if entry.marker is None:
+            return
+        outcome = self.decided.get(transaction)
+        named = index in self.named.get(transaction, ())
+        expected = outcome if outcome is not Outcome.COMMIT or named else Outcome.ABORT
+        if expected is None or entry.marker.kind is not KINDS[expected]:
+            raise MarkerAsDecided(f"{index}@{offset}: {entry.marker}, decided as {expected}")
+
+    def _follow(self, index: int, offset: int, entry: Entry) -> None:
+        """Check that a batch follows no batch or marker of a later transaction of its client."""
+        place = (index, entry.producer_id)
+        if entry.value is None:
+            if place in self._open:
+                self._over[index].add(self._open.pop(place))
+            return
+        sent_in, newest = entry.value.transaction, self._open.get(place, 0)
+        if sent_in in self._over[index] or sent_in < newest:
+            raise NoLateBatch(f"{index}@{offset}: {entry}, transaction {newest} of its producer is open")
+        self._open[place] = sent_in
 
     def read(self, leadership: Leadership) -> None:
         """Read committed records from the last position, up to the offset that the leader allows readers to read."""
@@ -166,6 +197,8 @@ class Judge:
         self._read[index] = max(stable, self._read[index])
 
     def _got(self, index: int, offset: int, transaction: Transaction, value: Input) -> None:
+        if not guards.has_own_epoch():
+            return
         outcome = self.decided.get(transaction)
         if outcome is not Outcome.COMMIT:
             message = f"{index}@{offset}: {value} of {transaction}, decided as {outcome}"
@@ -213,7 +246,7 @@ class Judge:
             for transaction, value in seen:
                 visible[transaction].add((index, value.place))
         inputs: Counter[tuple[int, int]] = Counter()
-        for transaction, outcome in self.decided.items():
+        for transaction, outcome in self.decided.items() if guards.has_own_epoch() else ():
             if outcome is Outcome.COMMIT and transaction in self._acknowledged:
                 number, batches = self._acknowledged[transaction]
                 if visible[transaction] != batches:

@@ -29,6 +29,8 @@ class Input:
     program: int
     number: int
     place: int
+    transaction: int
+    """Number of the transaction in which the client sends the batch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead_api.batch.control_batches import Marker
 from fairlead_broker.producers import EndDecided, PartitionProducers, ProducerState
-from fairlead_broker.producers.effects import AppendMarker, ProducerFenced, Refuse
+from fairlead_broker.producers.effects import AppendMarker, OutOfOrder, ProducerFenced, Refuse
 from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.sequences import FIRST
 from fairlead_broker.registry.transaction_records import EndReason, Outcome
@@ -59,6 +59,21 @@ def _decide_without_fence(self: Any, batch: Any, *, is_lower: bool) -> Any:
     if not (isinstance(effect, Refuse) and isinstance(effect.refusal, ProducerFenced)):
         return effect
     return self._order(batch) if (batch.epoch < effect.refusal.current_epoch) is is_lower else effect
+
+
+def _decide_next_in_same_epoch(self: Any, batch: Any) -> Any:
+    """Accept the first batch behind a marker as the begin of the next transaction of the epoch."""
+    effect = _decide(self, batch)
+    is_fenced = isinstance(effect, Refuse) and isinstance(effect.refusal, ProducerFenced)
+    if not is_fenced or batch.epoch < effect.refusal.current_epoch:
+        return effect
+    if batch.first_sequence != FIRST:
+        refusal = OutOfOrder(batch.producer_id, batch.epoch, batch.first_sequence, FIRST)
+        return Refuse(batch.request, refusal)
+    front = self._fronts.get(batch.producer_id)
+    if front is not None:
+        front.is_ended = False
+    return self._order(batch)
 
 
 def _decide_behind_marker(self: Any, batch: Any) -> Any:
@@ -111,7 +126,8 @@ SWITCHES: Final = (
         "epoch-of-each",
         "7.1.3 each transaction has its own producer epoch",
         (decisions, "_decided", _decided_in_same_epoch),
-        (PartitionProducers, "_decide", _decide_behind_marker),
+        (PartitionProducers, "_decide", _decide_next_in_same_epoch),
+        (guards, "has_own_epoch", lambda: False),
     ),
     Switch(
         "commit-after-storing",

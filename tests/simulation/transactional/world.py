@@ -20,6 +20,8 @@ from transactional.leading import Partition
 from transactional.messages import Offset, offset_key
 from transactional.plan import Plan, draw
 
+REST_SECONDS = 10.0
+"""Maximum time in which a transaction ends after the last fault, in addition to its timeout."""
 READ_SECONDS = 0.15
 """Mean time between two reads of committed records."""
 
@@ -28,7 +30,6 @@ class World(Frame):
     """The brokers, partitions and programs."""
 
     START_SECONDS = 0.5
-    REST_SECONDS = 20.0
     LIVENESS = EveryTransactionEnds
     plan: Plan
 
@@ -42,11 +43,17 @@ class World(Frame):
         self.partitions = [Partition(self, index) for index in range(self.plan.partitions)]
         self.clients: dict[int, Client] = {}
         self._producers = 0
+        self._transactions = 0
 
     def next_producer(self) -> ProducerId:
         """Return a producer id that was never used."""
         self._producers += 1
         return ProducerId(self._producers)
+
+    def next_transaction(self) -> int:
+        """Return the number of a client's new transaction, which is independent of the epoch."""
+        self._transactions += 1
+        return self._transactions
 
     def twin(self, client: Client) -> Client:
         """Return the other process of a client's program."""
@@ -78,6 +85,11 @@ class World(Frame):
     def unrest(self) -> str | None:
         """Return a transaction that has not ended, or None."""
         return self.judge.unended()
+
+    @property
+    def rest_seconds(self) -> float:
+        """Maximum time in which every transaction ends after the last fault."""
+        return self.plan.timeout_ms / 1000 + REST_SECONDS
 
     def compare(self) -> None:
         """Compare the records that readers received with the decisions."""
