@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from anomalies import Anomaly
-from valid_histories import ASKER, LAST_READER, READER, Event
+from valid_histories import ASKER, LAST_READER, MEMBER, READER, Event
 
 Mutation = Callable[[list[Event], random.Random], list[Event] | None]
 
@@ -295,6 +295,56 @@ def read_in_a_circle(events: list[Event], rng: random.Random) -> list[Event] | N
     return [*events[:-1], *polls, events[-1]]
 
 
+def _offsets_of(events: list[Event], txns: set[int]) -> list[tuple[Event, int]]:
+    """Return the sends of some transactions, with their acknowledged offsets."""
+    offsets = {
+        event["id"]: event["offset"]
+        for event in events
+        if event["op"] == "send" and event["type"] == "ok" and "offset" in event
+    }
+    return [
+        (event, offsets[event["id"]])
+        for event in events
+        if event["op"] == "send"
+        and event["type"] == "invoke"
+        and event.get("txn") in txns
+        and event["id"] in offsets
+    ]
+
+
+def show_an_aborted_transaction(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Show a reader the records that an aborted transaction has stored."""
+    aborted = {event["id"] for event in events if event["op"] == "txn" and event["type"] == "fail"}
+    sends = _offsets_of(events, aborted)
+    if not sends:
+        return None
+    send, offset = rng.choice(sends)
+    records = [[at, value] for at, value in enumerate(send["values"], offset)]
+    poll = {"op": "poll", "type": "ok", "process": 503, "key": send["key"], "records": records}
+    return [*events[:-1], poll, events[-1]]
+
+
+def read_own_before_commit(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Let a transaction read a record that it has stored, before its commit."""
+    sends = _offsets_of(events, set(_committed(events)))
+    if not sends:
+        return None
+    send, offset = rng.choice(sends)
+    txn = send["txn"]
+    at = next(at for at, event in enumerate(events) if event["op"] == "txn" and event["id"] == txn)
+    poll = {"op": "poll", "type": "ok", "process": 502, "key": send["key"], "txn": txn}
+    return [*events[:at], {**poll, "records": [[offset, send["values"][0]]]}, *events[at:]]
+
+
+def consume_twice(events: list[Event], rng: random.Random) -> list[Event] | None:
+    """Deliver the records of one answer to a second member of the group, which commits with its output."""
+    ats = polls_of(events, MEMBER)
+    if not ats:
+        return None
+    at = rng.choice(ats)
+    return [*events[: at + 1], {**events[at], "process": MEMBER + 1}, *events[at + 1 :]]
+
+
 MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     lose_a_record: frozenset({Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
     lose_the_last_record: frozenset({Anomaly.UNSEEN, Anomaly.TORN_TRANSACTION}),
@@ -315,5 +365,8 @@ MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     tear_a_transaction: frozenset({Anomaly.TORN_TRANSACTION}),
     read_inside_a_transaction: frozenset({Anomaly.INTERMEDIATE_READ}),
     read_in_a_circle: frozenset({Anomaly.CIRCULAR_FLOW}),
+    show_an_aborted_transaction: frozenset({Anomaly.ABORTED_READ}),
+    read_own_before_commit: frozenset({Anomaly.PRECOMMITTED_READ}),
+    consume_twice: frozenset({Anomaly.CONSUMED_TWICE}),
 }
 """The mutations, each with the anomalies that must be found; further anomalies may follow."""

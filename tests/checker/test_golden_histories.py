@@ -46,6 +46,13 @@ def test_what_is_allowed_is_counted() -> None:
         Anomaly.INTERNAL_SEND_SKIP: 1
     }
     assert check(read_events(folder / "A4-valid-at-least-once.jsonl")).allowed == {Anomaly.DUPLICATE: 1}
+    for name, anomaly in (
+        ("A12-valid-other-order-in-each-partition", Anomaly.WRITE_CYCLE),
+        ("A12-valid-reads-a-transaction-that-wrote-after-it", Anomaly.WRITE_CYCLE),
+        ("A18-valid-one-partition-before-and-one-after", Anomaly.READ_SKEW),
+        ("A19-valid-each-reads-before-the-other-writes", Anomaly.ANTI_DEPENDENCY),
+    ):
+        assert check(read_events(folder / f"{name}.jsonl")).allowed == {anomaly: 1}
 
 
 def test_lag_is_reported() -> None:

@@ -1,8 +1,8 @@
 """Makes valid histories of any length: events that clients of a correct log may see.
 
 The log consists of one list per partition. Requests overlap, and some get no answer, whether they are stored or not. A
-reader follows each partition, a group reads and commits, a process requests log ends, and at the end all records are
-read once more.
+reader follows each partition, another one reads in transactions, a group reads and commits, a process requests log
+ends, and at the end all records are read once more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import Any
 
 Event = dict[str, Any]
-READER, MEMBER, ASKER, LAST_READER = 100, 200, 300, 400
+READER, MEMBER, ASKER, LAST_READER, TRANSACTIONAL_READER = 100, 200, 300, 400, 600
 POLL_RECORDS_MAX = 20
 
 
@@ -20,15 +20,19 @@ class Workload:
     """Clients of a log that is always correct."""
 
     def __init__(self, rng: random.Random, partitions: int = 3) -> None:
-        self.events: list[Event] = [{"op": "settings", "acks": "all", "idempotence": True}]
+        self.events: list[Event] = [
+            {"op": "settings", "acks": "all", "idempotence": True, "delivery": "exactly_once"}
+        ]
         self._rng = rng
         self._keys = [f"t-{number}" for number in range(partitions)]
         self._logs: dict[str, list[str | None]] = {key: [] for key in self._keys}
         """Values by offset; None for markers and for records of aborted transactions."""
         self._positions: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._numbers = 0
+        self._reading: int | None = None
+        """Transaction that reads, and continues in further steps."""
         self._time = 0.0
-        for process in (READER, MEMBER):
+        for process in (READER, MEMBER, TRANSACTIONAL_READER):
             self._note(
                 {"op": "assign", "type": "ok", "process": process, "keys": dict.fromkeys(self._keys, 0)}
             )
@@ -37,6 +41,7 @@ class Workload:
         """Run `steps` steps and the end phase; return the history."""
         step = (
             self._send, self._send, self._send, self._transact, self._read, self._read_in_a_group, self._ask,
+            self._read_in_a_transaction,
         )  # fmt: skip
         for _ in range(steps):
             self._rng.choice(step)(self._rng.choice(self._keys))
@@ -112,10 +117,20 @@ class Workload:
         self._positions[process, key] = upto
         records = [[offset, log[offset]] for offset in range(at, upto) if log[offset] is not None]
         poll = {"op": "poll", "type": "ok", "process": process, "key": key, "records": records}
+        if "txn" in more:
+            poll["position"] = upto
         self._note({**poll, "high_watermark": len(log), "last_stable_offset": len(log), **more})
 
     def _read(self, key: str) -> None:
         self._poll(READER, key)
+
+    def _read_in_a_transaction(self, key: str) -> None:
+        """Read in the transaction that reads, or begin it; sometimes end it."""
+        txn = self._reading = self._number() if self._reading is None else self._reading
+        self._poll(TRANSACTIONAL_READER, key, txn=txn)
+        if self._rng.random() < 0.3:
+            self._note({"op": "txn", "type": self._rng.choice(("ok", "fail", "info")), "id": txn})
+            self._reading = None
 
     def _read_in_a_group(self, key: str) -> None:
         """Deliver records, usually commit them, and sometimes request the committed offset."""
