@@ -28,10 +28,10 @@ def continued(
 ) -> tuple[bool, Series]:
     """Run a program for the part of a count that earlier runs did not reach; return whether all runs passed.
 
-    `counted`: the entry of a report that is counted. `run` receives the remaining count, and returns the exit code and
-    the report.
+    `earlier`: the counts of the earlier record, which are dropped if they contain no runs. `counted`: the entry of a
+    report that is counted. `run` receives the remaining count, and returns the exit code and the report.
     """
-    runs = list(earlier["runs"]) if earlier else []
+    runs = list((earlier or {}).get("runs", ()))
     remaining = wanted - sum(each[counted] for each in runs)
     if remaining > 0:
         about: Series = {"commit": commit(), "begun_at": datetime.now(UTC).isoformat(timespec="seconds")}

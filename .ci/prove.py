@@ -2,9 +2,9 @@
 
 Every part is a program that can also be run alone and prints a JSON report. This program runs each part with its full
 counts and writes the report to docs/proof/<part>.json. `--share 0.01` reduces every count to a hundredth, for a trial
-run. `--seconds 3600` ends the parts `broker-kills`, `wire-fuzz` and `kafka-wire-fuzz` early, and their records contain
-the requested and the reached counts. `--add` runs only the rest of these counts, and adds the result to the records of
-the earlier runs. After a part has failed, the other parts still run.
+run. `--seconds 3600` ends the parts `broker-kills`, `transaction-kills`, `wire-fuzz` and `kafka-wire-fuzz` early, and
+their records contain the requested and the reached counts. `--add` runs only the rest of these counts, and adds the
+result to the records of the earlier runs. After a part has failed, the other parts still run.
 The module is a single file because all parts share the options and the counts.
 """
 
@@ -297,13 +297,16 @@ def quorum_chaos(share: float) -> Outcome:
 
 
 def transaction_kills(share: float) -> Outcome:
-    """Kill brokers and programs 100 times while the programs write results of orders in transactions.
+    """Kill brokers and programs 300 times while the programs write results of orders in transactions.
 
     Each order must have exactly one result in each of two topics.
     """
-    arguments = ("--kills", str(_count(100, share)), "--seed", str(_seed()))
-    code, report = run_program("tests/chaos/transactions/transaction_kills.py", *arguments)
-    return code == 0, report
+
+    def run(kills: int) -> tuple[int, dict[str, Any]]:
+        arguments = ("--kills", str(kills), "--seed", str(_seed()), *_seconds())
+        return run_program("tests/chaos/transactions/transaction_kills.py", *arguments)
+
+    return continued(_earlier("transaction-kills") or None, "kills", _count(300, share), run)
 
 
 def hand_overs(share: float) -> Outcome:
@@ -321,6 +324,11 @@ def link_worlds(share: float) -> Outcome:
 def quorum_worlds(share: float) -> Outcome:
     """Run 10,000 simulated worlds of write quorums, and find each dropped rule within as many new worlds."""
     return _worlds("quorums", share)
+
+
+def transaction_worlds(share: float) -> Outcome:
+    """Run 10,000 simulated worlds of transactions, and find each dropped rule within as many new worlds."""
+    return _worlds("transactions", share)
 
 
 def _worlds(suite: str, share: float) -> Outcome:
@@ -492,6 +500,7 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "spark-kills": spark_kills,
     "transaction-kills": transaction_kills,
     "transaction-model": transaction_model,
+    "transaction-worlds": transaction_worlds,
 }
 
 
@@ -530,12 +539,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument(
         "--seconds",
-        help="time limit of broker-kills and kafka-wire-fuzz, and of each of two runs of wire-fuzz",
+        help="time limit of broker-kills, transaction-kills and kafka-wire-fuzz, and of each of two runs of wire-fuzz",
     )
     parser.add_argument(
         "--add",
         action="store_true",
-        help="add the counts of broker-kills, wire-fuzz and kafka-wire-fuzz to their records",
+        help="add the counts of broker-kills, transaction-kills, wire-fuzz and kafka-wire-fuzz to their records",
     )
     wanted = parser.parse_args(arguments)
     if wanted.seconds:

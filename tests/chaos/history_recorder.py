@@ -39,12 +39,17 @@ class HistoryRecorder:
         """Add an event."""
         self.events.append({"op": op, "type": kind, "time": self.now, **more})
 
-    def begin_send(self, process: int, key: str, values: list[str] | None = None) -> tuple[int, list[str]]:
-        """Record the start of a send, with a new value if none is given; also return the request's number."""
+    def begin_send(
+        self, process: int, key: str, values: list[str] | None = None, **more: object
+    ) -> tuple[int, list[str]]:
+        """Record the start of a send, with a new value if none is given; also return the request's number.
+
+        `more`: further entries of the event, such as the transaction.
+        """
         self._requests += 1
         sent = values or [f"{process}.{self._requests}"]
         self.in_flight += 1
-        self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent)
+        self.note("send", "invoke", process=process, id=self._requests, key=key, values=sent, **more)
         return self._requests, sent
 
     def end_send(self, process: int, request: int, kind: str, **more: object) -> None:

@@ -62,6 +62,8 @@ class Links:
         """Delay of forwarded data, in each direction."""
         self.delayed_node: str | None = None
         """Node whose connections are delayed; None delays all connections."""
+        self.delays: dict[Pair, float] = {}
+        """Delays in seconds of data in one direction."""
         self.trouble: AnswerTrouble | None = None
         """Loss and delay of answers to clients; answers to brokers and etcd are unaffected."""
         self.held_bytes = 0
@@ -102,6 +104,7 @@ class Links:
         self._blocked = frozenset()
         self.delay_seconds = 0.0
         self.delayed_node = None
+        self.delays.clear()
         self.trouble = None
         self._regulate()
 
@@ -152,6 +155,9 @@ class Links:
         to_client: bool = False,
     ) -> None:
         loop = asyncio.get_running_loop()
+        pair = (passage.source, passage.target)
+        if gate is passage.back:
+            pair = pair[::-1]
         try:
             while chunk := await reader.read(CHUNK_BYTES):
                 if not gate.is_set():
@@ -159,8 +165,11 @@ class Links:
                     await gate.wait()
                 if to_client and self.trouble is not None and not await self.trouble.lets_pass():
                     break
-                if self.delay_seconds and self.delayed_node in {None, passage.source, passage.target}:
-                    loop.call_later(self.delay_seconds, _write, writer, chunk)
+                delay = self.delays.get(pair, 0.0)
+                if self.delayed_node in {None, passage.source, passage.target}:
+                    delay = max(delay, self.delay_seconds)
+                if delay:
+                    loop.call_later(delay, _write, writer, chunk)
                 else:
                     writer.write(chunk)
                     await writer.drain()

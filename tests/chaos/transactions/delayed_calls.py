@@ -4,11 +4,10 @@ A late call is sent after a random delay of up to 90 seconds; its program treats
 it aborts after a late record or commit, commits after a late abort, and begins again after a late begin. The brokers
 therefore get commits, aborts and records of transactions that have ended, and begins that fence the running program.
 
-Each transaction has one record in each of two topics; the value of a record names the program and the round. At the
-end, readers of committed records must have seen both records of a transaction or neither, and each record once; they
-must have seen both records if any call was answered with `committed`, and neither if any call was answered with
-`aborted`. The sends, the outcomes and the reads of a reader that ran throughout form a history, which the checker must
-find valid.
+Each transaction has two records in each of two topics; their values name the program, the round and the record. At the
+end, readers of committed records must have seen all records of a transaction or none, and each record once; they must
+have seen all records if any call was answered with `committed`, and none if any call was answered with `aborted`. The
+sends, the outcomes and the reads of a reader that ran throughout form a history, which the checker must find valid.
 """
 
 from __future__ import annotations
@@ -25,12 +24,15 @@ from pyreqwest.exceptions import PyreqwestError
 from chaos_cluster import Answer, ChaosCluster, call, http_client, pause
 from history_checker import Report, check
 from history_recorder import HistoryRecorder
+from recorded_reads import RecordedReads
 
 if TYPE_CHECKING:
     from pyreqwest.client import Client
 
 TOPICS: Final = ("left", "right")
 PARTITIONS: Final = 2
+RECORDS: Final = 2
+"""Number of records of a transaction in each topic."""
 PROGRAMS: Final = 3
 LATE_SHARE: Final = 0.25
 """Fraction of the calls that arrive late."""
@@ -39,7 +41,6 @@ CALL_SECONDS: Final = 5.0
 BEGIN: Final = "/v1/transactions"
 KEYS: Final = tuple(f"{topic}-{number}" for topic in TOPICS for number in range(PARTITIONS))
 """Partitions, as they are named in the history."""
-READ_HEADERS: Final = {"accept": "application/json"}
 OUTCOMES: Final = {"transaction_committed": "committed", "transaction_aborted": "aborted"}
 
 
@@ -75,41 +76,14 @@ class DelayedCalls:
         await self._has_ended.wait()
         await asyncio.gather(*self._late)
 
-    async def watch(self) -> None:
-        """Read committed records of all partitions until cancelled."""
-        async with http_client() as client, asyncio.TaskGroup() as group:
-            for key in KEYS:
-                group.create_task(self._read(client, key))
-
-    async def _read(self, client: Client, key: str, until: int | None = None) -> None:
-        """Record the reads of a partition, up to an offset; without an offset, until cancelled."""
-        process, offset = self.history.process(), 0
-        topic, partition = key.split("-")
-        path = f"/v1/topics/{topic}/partitions/{partition}/records?isolation=read_committed&max_wait_ms=500&offset="
-        self.history.note("assign", "ok", process=process, keys={key: 0})
-        while until is None or offset < until:
-            url = f"{self.rng.choice(self.cluster.urls)}{path}{offset}"
-            try:
-                answer = await call(client, "GET", url, headers=READ_HEADERS, seconds=CALL_SECONDS)
-            except (PyreqwestError, TimeoutError):
-                continue
-            if answer.status not in (200, 204):
-                await pause(0.1)
-                continue
-            offset = int(answer.headers["fairlead-next-offset"])
-            if answer.status == 200:
-                records = [[each["offset"], each["value"]] for each in answer.json["records"]]
-                stable = int(answer.headers["fairlead-last-stable-offset"])
-                final = {} if until is None else {"final": True}
-                self.history.note(
-                    "poll", "ok", process=process, key=key, records=records, position=offset,
-                    last_stable_offset=stable, **final,
-                )  # fmt: skip
+    @property
+    def reads(self) -> RecordedReads:
+        """Readers of all partitions."""
+        return RecordedReads(self.cluster, self.rng, self.history, KEYS)
 
     async def report(self, ends: dict[str, int]) -> Report:
         """Read everything up to the ends of the partitions, and return what the checker finds in the history."""
-        async with http_client() as client:
-            await asyncio.gather(*(self._read(client, key, end) for key, end in ends.items()))
+        await self.reads.read_all(ends)
         for transaction, number in self._numbers.items():
             told = self.answers[self._values[transaction]]
             outcome = "ok" if "committed" in told else "fail" if told else "info"
@@ -136,7 +110,7 @@ class DelayedCalls:
             for topic in TOPICS:
                 partition = self.rng.randrange(PARTITIONS)
                 headers = {"Fairlead-Transaction": transaction}
-                body = {"records": [{"value": value}]}
+                body = {"records": [{"value": each} for each in _records(value)]}
                 place = f"/v1/topics/{topic}/partitions/{partition}/records"
                 request = self._begin_send(f"{topic}-{partition}", transaction)
                 if (await self._send(client, "produce", place, body, headers, request)).status != 200:
@@ -162,7 +136,9 @@ class DelayedCalls:
         """Record the start of a send as a separate process, since its answer may be unknown; return its number."""
         process = self.history.process()
         value, txn = self._values[transaction], self._numbers[transaction]
-        self.history.note("send", "invoke", process=process, id=process, key=key, values=[value], txn=txn)
+        self.history.note(
+            "send", "invoke", process=process, id=process, key=key, values=_records(value), txn=txn
+        )
         return process
 
     def _end_send(self, request: int | None, answer: Answer | None) -> None:
@@ -223,17 +199,14 @@ class DelayedCalls:
 
     def wrong(self, read: dict[tuple[str, int], list[bytes]]) -> dict[str, list[str]]:
         """Return the transactions whose committed records contradict each other or the answers."""
-        seen = {
-            topic: Counter(
-                value.decode() for (each, _), values in read.items() if each == topic for value in values
-            )
-            for topic in TOPICS
-        }
-        left, right = (seen[topic] for topic in TOPICS)
-        visible = left.keys() & right.keys()
+        seen = Counter((topic, value.decode()) for (topic, _), values in read.items() for value in values)
+        visible = Counter(value.rpartition(".")[0] for _, value in seen)
+        """Number of different records that readers got of each transaction."""
         return {
-            "delayed_torn": sorted(left.keys() ^ right.keys()),
-            "delayed_twice": sorted(value for found in seen.values() for value in found if found[value] > 1),
+            "delayed_torn": sorted(
+                value for value, count in visible.items() if count < len(TOPICS) * RECORDS
+            ),
+            "delayed_twice": sorted(value for (_, value), count in seen.items() if count > 1),
             "delayed_answered_both": sorted(value for value, told in self.answers.items() if len(told) > 1),
             "delayed_lost": sorted(
                 value
@@ -241,11 +214,14 @@ class DelayedCalls:
                 if told == {"committed"} and value not in visible
             ),
             "delayed_aborted_read": sorted(
-                value
-                for value, told in self.answers.items()
-                if told == {"aborted"} and value in left.keys() | right.keys()
+                value for value, told in self.answers.items() if told == {"aborted"} and value in visible
             ),
         }
+
+
+def _records(value: str) -> list[str]:
+    """Return the values of a transaction's records in a topic."""
+    return [f"{value}.{number}" for number in range(RECORDS)]
 
 
 class _UnansweredError(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from fairlead import Consumer, Producer, exactly_once
 ORDERS: Final = "orders"
 RESULTS: Final = ("priced", "ledger")
 GROUP: Final = "pricing"
+WORKER: Final = "pricing-"
+"""Prefix of the producer names of the workers."""
 TIMEOUT_SECONDS: Final = 4
 """Timeout of the member's session, and of a transaction."""
 
@@ -79,6 +82,12 @@ async def ended(process: subprocess.Popen[bytes], number: signal.Signals) -> int
     except BaseException:
         process.kill()
         raise
+
+
+def error_in(log: Path) -> str:
+    """Return the name of the error with which a worker ended."""
+    found = re.findall(r"^[\w.]*\b(\w+Error)\b", log.read_text(errors="replace"), re.MULTILINE)
+    return found[-1] if found else "unknown"
 
 
 async def _work(settings: dict[str, Any]) -> None:

@@ -1,16 +1,19 @@
 """Kills, pauses and drains while two programs read orders and write results in transactions; each result counts once.
 
 `python transaction_kills.py --kills 100 --seed 1` runs three brokers, three members of etcd and two workers. Each round
-has one fault: the coordinator of the group is killed after etcd has written a commit whose answer is held back, or as
+has one fault: the coordinator of the group is killed after etcd has written a commit whose answer is delayed, or as
 soon as a commit is written; a leader or a worker is killed; a worker is paused for two of its timeouts, and then
 continues beside its successor; a broker is drained, restarted, paused or cut off, or its disk is slow; the leader of
-etcd is killed; partitions move; a topic is deleted while a transaction is open in it; answers to clients are lost.
-Beside the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to 90 seconds late. A
-round ends when further results are committed.
+etcd is killed; partitions move; a topic is deleted, trimmed or grown while a transaction is open in it; answers to
+clients are lost. Beside the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to
+90 seconds late, and programs of `plain_transactions.py` read and write in transactions without a group. A round ends
+when further results are committed. The first rounds have every fault once, and the faults of all other rounds are
+random. With `--seconds`, no random fault begins after this time.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
 topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
-orders, the transactions with late calls and with deleted topics are whole and as answered, and no transaction is open.
+orders, the transactions with late calls and with changed topics are whole and as answered, the checker finds the
+histories of the other programs valid, and no transaction is open.
 The program prints a JSON report, and exits with 1 if any of these conditions is violated.
 """
 
@@ -21,14 +24,12 @@ import asyncio
 import json
 import logging
 import random
-import re
 import shutil
 import signal
 import sys
 import time
-from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import product
 from pathlib import Path
@@ -40,17 +41,29 @@ sys.path.extend(
 )
 
 import structlog
-from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.client import ClientBuilder
 
 import delayed_calls
-from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, call, chaos_cluster, http_client, pause
-from committed_reads import Places, ends, read
+import plain_transactions
+from changed_topics import ChangedTopics
+from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, chaos_cluster, pause
+from committed_reads import Places, ends, open_transactions, read
 from delayed_calls import DelayedCalls
-from deleted_topics import KEPT_TOPIC, DeletedTopics
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import FairleadError
 from links import AnswerTrouble
-from pricing_process import GROUP, ORDERS, RESULTS, TIMEOUT_SECONDS, PricingProcess, ended
+from plain_transactions import PlainTransactions
+from pricing_process import (
+    GROUP,
+    ORDERS,
+    RESULTS,
+    TIMEOUT_SECONDS,
+    WORKER,
+    PricingProcess,
+    ended,
+    error_in,
+)
+from worker_commits import commits
 
 PARTITIONS: Final = 3
 WORKERS: Final = 2
@@ -62,19 +75,21 @@ PROGRESS_SECONDS: Final = 90.0
 """Time limit for the results after a round, and after the last fault."""
 COMMIT_SECONDS: Final = 5.0
 """Maximum time for which a fault waits for a commit."""
-FENCED_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 0.5
+"""Delay of etcd's answers. The lease of a broker is longer, so the group keeps its coordinator."""
+FENCED_SECONDS: Final = 30.0
 """Time for which a worker that was paused may run beside its successor before it is killed."""
 DELAY_SECONDS_MAX: Final = 90.0
 """Maximum delay of a late call."""
 PAUSED_SECONDS_MAX: Final = 1.5 * LEASE_SECONDS
 """Maximum time for which a broker is paused or cut off; longer than its lease."""
-OPEN_SECONDS: Final = TIMEOUT_SECONDS + 10.0
-"""Maximum time for which a transaction is open after the last fault."""
+DELAYED: Final = tuple(product(delayed_calls.TOPICS, range(delayed_calls.PARTITIONS)))
+PLAIN: Final = tuple(product([plain_transactions.TOPIC], range(plain_transactions.PARTITIONS)))
+PLACES: Final = (*product(RESULTS, range(PARTITIONS)), *DELAYED, *PLAIN)
+"""Partitions with records of transactions, except those of changed topics."""
 SLOW_DISK: Final = (sys.executable, str(Path(__file__).with_name("slow_disk.py")), "0.3")
 """Program that starts a broker with a slow disk."""
 ETCD_MEMBERS: Final = 3
-TRANSACTIONS: Final = b"/fairlead/fairlead/transactions/"
-"""Prefix of the keys of transaction records in etcd."""
 KEPT: Final = Path(__file__).parents[3] / "build" / "transaction-kills"
 """Folder of the processes' data, which stays after a failure."""
 
@@ -86,12 +101,13 @@ class Storm:
         self.cluster = cluster
         self.rng = rng
         self.delayed = DelayedCalls(cluster, rng, delay_seconds_max)
-        self.deleted = DeletedTopics(cluster)
+        self.plain = PlainTransactions(cluster, rng)
+        self.changed = ChangedTopics(cluster)
         self.counts: Counter[str] = Counter()
         self.sent = 0
         self.seen: Places = {}
         self.workers = [
-            PricingProcess(cluster.folder, cluster.urls, f"pricing-{number}") for number in range(WORKERS)
+            PricingProcess(cluster.folder, cluster.urls, f"{WORKER}{number}") for number in range(WORKERS)
         ]
         self.exits: Counter[str] = Counter()
         """Errors with which workers ended, and `none` for a paused worker that continued alongside its successor."""
@@ -111,7 +127,9 @@ class Storm:
             "partitions_moved": (4, self.move),
             "disks_slowed": (3, self.slow_disk),
             "etcd_leaders_killed": (4, self.kill_etcd_leader),
-            "topics_deleted_inside": (4, self.deleted.delete),
+            "topics_deleted_inside": (4, self.changed.delete),
+            "records_deleted_inside": (4, self.changed.trim),
+            "topics_grown_inside": (4, self.changed.grow),
         }
 
     @property
@@ -175,15 +193,20 @@ class Storm:
                 raise TimeoutError(message)
 
     async def kill_before_answer(self) -> None:
-        """Hold back etcd's answers to the group's coordinator; kill the coordinator once etcd has written a commit."""
+        """Delay etcd's answers to the group's coordinator; kill the coordinator once etcd has written a commit.
+
+        A commit counts as not answered if the coordinator has ended within the delay after the last read of etcd that
+        did not show the commit.
+        """
         node = await self._coordinator()
-        self.cluster.links.block({(ETCD, node.name)})
+        self.cluster.links.delays[ETCD, node.name] = ANSWER_SECONDS
         try:
-            if await self._sees_commit():
-                self.counts["kills_between_write_and_answer"] += 1
+            before = await self._sees_commit()
             await self._kill(node)
+            if before is not None and time.monotonic() - before < ANSWER_SECONDS:
+                self.counts["kills_between_write_and_answer"] += 1
         finally:
-            self.cluster.links.mend(lose_held=True)
+            self.cluster.links.mend()
         await self._start(node)
 
     async def kill_after_commit(self) -> None:
@@ -305,35 +328,19 @@ class Storm:
                         return self.cluster.node(number)
                 await pause(0.1)
 
-    async def _sees_commit(self) -> bool:
-        """Wait until etcd has written another commit; return False if there is none."""
+    async def _sees_commit(self) -> float | None:
+        """Wait until etcd has written another commit of a worker; return when it was not yet written, or None."""
         assert self.cluster.etcd is not None, "the cluster has an etcd"
         url, deadline = self.cluster.etcd.members[0].url, time.monotonic() + COMMIT_SECONDS
         async with ClientBuilder().http1_only().build() as client:
-            before = await _commits(client, url)
-            while time.monotonic() < deadline:
-                if (await _commits(client, url)).items() - before.items():
-                    return True
+            before = await commits(client, url)
+            asked = time.monotonic()
+            while asked < deadline:
+                earlier, asked = asked, time.monotonic()
+                if (await commits(client, url)).items() - before.items():
+                    return earlier
                 await pause(0.005)
-        return False
-
-
-def error_in(log: Path) -> str:
-    """Return the name of the error with which a worker ended."""
-    found = re.findall(r"^[\w.]*\b(\w+Error)\b", log.read_text(errors="replace"), re.MULTILINE)
-    return found[-1] if found else "unknown"
-
-
-async def _commits(client: Client, url: str) -> dict[str, int]:
-    """Return the epoch of each producer's last committed transaction, read from etcd."""
-    end = TRANSACTIONS[:-1] + bytes([TRANSACTIONS[-1] + 1])
-    body = {"key": b64encode(TRANSACTIONS).decode(), "range_end": b64encode(end).decode()}
-    found = {}
-    for item in (await call(client, "POST", f"{url}/v3/kv/range", body)).json.get("kvs", ()):
-        ended_one = json.loads(b64decode(item["value"])).get("ended")
-        if ended_one is not None and ended_one["outcome"] == "commit":
-            found[item["key"]] = ended_one["epoch"]
-    return found
+        return None
 
 
 @asynccontextmanager
@@ -344,11 +351,20 @@ async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> A
             for topic in (ORDERS, *RESULTS):
                 config = {"min.insync.replicas": 2}
                 await admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
-            await admin.create_topic(KEPT_TOPIC, partitions=1, replication_factor=3)
             for topic in delayed_calls.TOPICS:
                 await admin.create_topic(topic, partitions=delayed_calls.PARTITIONS, replication_factor=2)
+            await admin.create_topic(
+                plain_transactions.TOPIC,
+                partitions=plain_transactions.PARTITIONS,
+                replication_factor=3,
+                config={"min.insync.replicas": 2},
+            )
         this = Storm(cluster, rng, delay_seconds_max)
-        work = (this.fill, this.watch, this.supervise, this.delayed.run, this.delayed.watch)
+        await this.changed.create()
+        work = (
+            this.fill, this.watch, this.supervise, this.delayed.run, this.delayed.reads.watch, this.plain.run,
+            this.plain.reads.watch,
+        )  # fmt: skip
         tasks = [asyncio.create_task(each()) for each in work]
         try:
             for worker in this.workers:
@@ -371,15 +387,13 @@ async def judge(this: Storm) -> dict[str, Any]:
     await this.progress(len(RESULTS) * this.sent)
     for worker in this.workers:
         await worker.end(signal.SIGINT)
-    await this.delayed.end()
-    transactions_open = await open_transactions(this.cluster)
-    checked = await this.delayed.report(
-        await ends(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
-    )
-    delayed = await read(this.cluster, delayed_calls.TOPICS, delayed_calls.PARTITIONS)
-    orders = await read(this.cluster, [ORDERS], PARTITIONS)
-    results = await read(this.cluster, RESULTS, PARTITIONS)
-    kept = await read(this.cluster, [KEPT_TOPIC], 1)
+    await asyncio.gather(this.delayed.end(), this.plain.end())
+    transactions_open = await open_transactions(this.cluster, [*PLACES, *this.changed.places()])
+    checked = await this.delayed.report(await ends(this.cluster, DELAYED))
+    plain = await this.plain.report(await ends(this.cluster, PLAIN))
+    delayed = await read(this.cluster, DELAYED)
+    orders = await read(this.cluster, product([ORDERS], range(PARTITIONS)))
+    results = await read(this.cluster, product(RESULTS, range(PARTITIONS)))
     async with Admin(this.cluster.urls) as admin:
         offsets = {each.partition: each.offset for each in (await admin.group_offsets(GROUP)).values()}
     counted = {
@@ -403,41 +417,25 @@ async def judge(this: Storm) -> dict[str, Any]:
         ],
         "transactions_open": transactions_open,
         "transactions_with_late_calls": len(this.delayed.answers),
-        "deletions": this.deleted.counts(),
-        "deletions_unlike_answers": this.deleted.wrong(kept[KEPT_TOPIC, 0]),
+        "changed_topics": this.changed.counts(),
+        "changed_topics_unlike_answers": await this.changed.wrong(),
         **this.delayed.wrong(delayed),
         "history_anomalies": checked.anomalies if checked.verdict != "valid" else {},
         "history_undecided": checked.undecided,
         "history_allowed": checked.allowed,
         "late_calls": dict(sorted(this.delayed.counts.items())),
+        "plain": dict(sorted(this.plain.counts.items())),
+        "plain_anomalies": plain.anomalies if plain.verdict != "valid" else {},
+        "plain_undecided": plain.undecided,
+        "plain_allowed": plain.allowed,
     }
-
-
-async def open_transactions(cluster: ChaosCluster) -> list[str]:
-    """Return the partitions in which a transaction is still open after its timeout."""
-    deadline = time.monotonic() + OPEN_SECONDS
-    async with http_client() as client:
-        while True:
-            opened = []
-            places = [
-                (KEPT_TOPIC, 0),
-                *product(RESULTS, range(PARTITIONS)),
-                *product(delayed_calls.TOPICS, range(delayed_calls.PARTITIONS)),
-            ]
-            for topic, number in places:
-                path = f"/v1/topics/{topic}/partitions/{number}/transactions"
-                found = (await call(client, "GET", cluster.urls[0] + path)).json
-                if found.get("items") != [] or found["last_stable_offset"] != found["high_watermark"]:
-                    opened.append(f"{topic}-{number}: {found}")
-            if not opened or time.monotonic() > deadline:
-                return opened
-            await pause(0.2)
 
 
 WRONG: Final = (
     "orders_missing", "results_missing", "results_twice", "results_without_order", "partitions_seen_otherwise",
     "partitions_with_wrong_offsets", "transactions_open", "delayed_torn", "delayed_twice", "delayed_answered_both",
-    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided", "deletions_unlike_answers",
+    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided", "plain_anomalies",
+    "plain_undecided", "changed_topics_unlike_answers", "faults_missing",
 )  # fmt: skip
 
 
@@ -445,19 +443,25 @@ async def prove(
     folder: Path,
     kills: int,
     seed: int,
-    names: tuple[str, ...] = (),
+    names: Sequence[str] | None = None,
     delay_seconds_max: float = DELAY_SECONDS_MAX,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Inject the named faults one after the other, then random faults until `kills` processes are killed."""
+    """Inject the named faults one after the other, then random faults until `kills` processes are killed.
+
+    Without names, every fault is injected first. `seconds`: time after which no random fault begins.
+    """
     rng, begun = random.Random(seed), time.monotonic()
     async with storm(folder, rng, delay_seconds_max) as this:
-        for name in names:
+        wanted = (*this.faults, "kills_between_write_and_answer") if names is None else names
+        for name in this.faults if names is None else names:
             await this.round(name)
-        while this.kills < kills:
+        while this.kills < kills and (seconds is None or time.monotonic() - begun < seconds):
             [name] = rng.choices(list(this.faults), [weight for weight, _ in this.faults.values()])
             await this.round(name)
-            _progress(f"{this.kills} of {kills} kills, {this.results} results")
+            sys.stderr.write(f"{this.kills} of {kills} kills, {this.results} results\n")
         report = await judge(this)
+        report["faults_missing"] = [name for name in wanted if not this.counts[name]]
     return {
         "seed": seed,
         "seconds": round(time.monotonic() - begun, 1),
@@ -469,15 +473,12 @@ async def prove(
     }
 
 
-def _progress(text: str) -> None:
-    sys.stderr.write(text + "\n")
-
-
 def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, help="time after which no random fault begins")
     arguments = parser.parse_args()
     # A shell starts background jobs with SIGINT ignored, and the interrupted programs would inherit the ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -485,7 +486,7 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir(parents=True)
-    report = asyncio.run(prove(KEPT, arguments.kills, arguments.seed))
+    report = asyncio.run(prove(KEPT, arguments.kills, arguments.seed, seconds=arguments.seconds))
     if report["is_exactly_once"]:
         shutil.rmtree(KEPT)
     sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
