@@ -26,6 +26,16 @@ def run_program(program: str, *arguments: str) -> tuple[int, dict[str, Any]]:
     return finished.returncode, report
 
 
+def prove_tests(*arguments: str, **settings: str) -> tuple[bool, dict[str, Any]]:
+    """Run tests that prove a guarantee; return whether every test has run and passed, with counts and figures.
+
+    A skipped test proves nothing, although pytest then ends with 0, so it fails the proof.
+    """
+    code, report = run_tests(*arguments, with_figures=True, **settings)
+    passed = code == 0 and report["passed"] > 0 and not any(each in report for each in NOT_PASSED)
+    return passed, {"exit_code": code, **report}
+
+
 def run_figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
     """Run tests with full counts; return the exit code and the figures that the tests wrote."""
     command = [sys.executable, "-m", "pytest", *arguments, "-o", "time_budgets="]
@@ -37,14 +47,14 @@ def run_figures(*arguments: str, **settings: str) -> tuple[int, dict[str, Any]]:
     return code, found
 
 
-def run_tests(*arguments: str, with_figures: bool = False) -> tuple[int, dict[str, Any]]:
+def run_tests(*arguments: str, with_figures: bool = False, **settings: str) -> tuple[int, dict[str, Any]]:
     """Run tests; return the exit code, the number of passed tests, and the names of the other tests by outcome.
 
-    `with_figures`: also return the figures that the tests wrote.
+    `with_figures`: also return the figures that the tests wrote; `settings`: environment variables of the tests.
     """
     with tempfile.TemporaryDirectory() as folder:
         results = Path(folder) / "results.xml"
-        code, figures = run_figures("-q", *arguments, f"--junit-xml={results}")
+        code, figures = run_figures("-q", *arguments, f"--junit-xml={results}", **settings)
         cases = list(ET.parse(results).iter("testcase")) if results.exists() else []  # noqa: S314 - pytest has just written the file
     counts: dict[str, Any] = {"passed": 0}
     for case in cases:

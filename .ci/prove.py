@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from proof_record import read_counts, write_record
 from proof_sums import continued
-from proof_tests import run_figures, run_program, run_tests
+from proof_tests import prove_tests, run_program, run_tests
 
 GIB: Final = 1 << 30
 MUTANTS_A_RUN: Final = 50_000
@@ -43,6 +43,7 @@ NATIVE_MUTATIONS: Final = "tests/fuzz/native_mutations.py"
 WIRE_MUTATIONS: Final = "tests/fuzz/wire_mutations.py"
 KAFKA_WIRE_MUTATIONS: Final = "tests/fuzz/kafka_wire_mutations.py"
 ACCESS_SEARCHES: Final = "tests/security/access_searches.py"
+EARLIER_RELEASE: Final = "tests/integration/cluster/test_earlier_release.py"
 COMPACTION: Final = {
     "tests/integration/retention/test_compaction.py": SCENARIO_MARK,
     "tests/integration/retention/test_compacted_transactions.py": "",
@@ -264,10 +265,7 @@ def kafka_move(share: float) -> Outcome:
 def kafka_copies(share: float) -> Outcome:
     """Copy a topic from Apache Kafka with the job from_kafka, killed once; compare it, and translate offsets."""
     del share
-    code, found = run_figures(
-        "-m", "scenario", "--timeout", "1800", "tests/spark/pipelines/test_from_kafka.py"
-    )
-    return code == 0 and bool(found), {"exit_code": code, **found}
+    return _tests("-m", "scenario", "--timeout", "1800", "tests/spark/pipelines/test_from_kafka.py")
 
 
 def broker_kills(share: float) -> Outcome:
@@ -350,8 +348,7 @@ def many_topics(share: float) -> Outcome:
 def overload(share: float) -> Outcome:
     """Run attacks and overload against a broker process, with full counts (small counts if `--share` is below 1)."""
     full = ("--hypothesis-profile", "prove", "--timeout", "600") if share >= 1 else ()
-    code, found = run_figures("-m", "prove or scenario", "tests/overload", *full)
-    return code == 0, {"exit_code": code, **found}
+    return _tests("-m", "prove or scenario", "tests/overload", *full)
 
 
 def operator_edits(share: float) -> Outcome:
@@ -361,23 +358,21 @@ def operator_edits(share: float) -> Outcome:
     """
     seed = _seed()
     settings = {"FAIRLEAD_EDITS": str(_count(50, share)), "FAIRLEAD_SEED": str(seed)}
-    code, found = run_figures("tests/kubernetes/operator/test_random_edits.py", **settings)
-    return code == 0, {"exit_code": code, "seed": seed, **found}
+    passed, counts = _tests("tests/kubernetes/operator/test_random_edits.py", **settings)
+    return passed, {"seed": seed, **counts}
 
 
 def operator_topics(share: float) -> Outcome:
     """Create 500 Topics at once, which must be ready within a minute while the operator stays below 300 MiB."""
     del share
-    code, found = run_figures("tests/kubernetes/operator/test_topics.py", "-k", "five_hundred")
-    return code == 0, {"exit_code": code, **found}
+    return _tests("tests/kubernetes/operator/test_topics.py", "-k", "five_hundred")
 
 
 def pods(share: float) -> Outcome:
     """Run clusters on real pods under load: scaling, lost disks, nodes and etcd members, and blocked rolls."""
     del share
     files = [str(path) for path in sorted(Path("tests/kubernetes/pods").glob("test_pods_*.py"))]
-    code, found = run_figures(*files, "tests/kubernetes/pods/test_cluster_pods.py")
-    return code == 0, {"exit_code": code, **found}
+    return _tests(*files, "tests/kubernetes/pods/test_cluster_pods.py")
 
 
 def transaction_model(share: float) -> Outcome:
@@ -415,13 +410,11 @@ def spark_kills(share: float) -> Outcome:
 def security(share: float) -> Outcome:
     """Replace certificates, keys and tokens under load, switch access rules on and off, and run a real token issuer.
 
-    The tests also run a producer over its quota for ten minutes, and compare answers about hidden and missing names.
-    The report contains the counts of each test.
+    The tests also upgrade brokers of the previous release and downgrade them again, run a producer over its quota for
+    ten minutes, and compare answers about hidden and missing names. The report contains the counts of each test.
     """
     del share
-    arguments = ("-m", "scenario", "--timeout", "1800", "tests/security")
-    code, report = run_tests(*arguments, with_figures=True)
-    return code == 0, {"exit_code": code, **report}
+    return prove_tests("-m", "scenario", "--timeout", "1800", "tests/security", EARLIER_RELEASE)
 
 
 def compaction(share: float) -> Outcome:
@@ -455,6 +448,7 @@ def scenarios(share: float) -> Outcome:
     left_out = (
         "--ignore=tests/kubernetes/pods/test_cluster_pods.py",
         "--ignore-glob=tests/kubernetes/pods/test_pods_*.py",
+        f"--ignore={EARLIER_RELEASE}",
     )
     marked = {path.parts[1] for path in Path("tests").rglob("test_*.py") if SCENARIO in path.read_text()}
     for folder in sorted(marked - {"chaos", "security"}):
@@ -502,6 +496,13 @@ PARTS: Final[dict[str, Callable[[float], Outcome]]] = {
     "transaction-model": transaction_model,
     "transaction-worlds": transaction_worlds,
 }
+
+
+def _tests(*arguments: str, **settings: str) -> Outcome:
+    """Run tests that write figures; return whether each has run and passed, and figures beside the tests' counts."""
+    passed, counts = prove_tests(*arguments, **settings)
+    figures = counts.pop("figures")
+    return passed and bool(figures), {**counts, **figures}
 
 
 def _count(full: int, share: float) -> int:

@@ -23,8 +23,9 @@ from etcd_cluster import etcd_cluster, free_ports
 from fairlead import Admin
 from fairlead.errors import NotPossibleNowError
 from fairlead_api.versions import FEATURE_LEVEL
+from figures import record
 from refusals import raises
-from secured_processes import LEASE_SECONDS, TOPIC, Load
+from secured_processes import LEASE_SECONDS, TOPIC, Load, outcome_of
 
 EARLIER: Final = "7020df48"
 """Commit with the sources of release 0.1.0, whose feature level is 1."""
@@ -42,6 +43,8 @@ class Brokers:
         packages = os.pathsep.join(str(earlier / name) for name in PACKAGES)
         self._earlier = ("env", f"PYTHONPATH={packages}")
         self.processes = []
+        self.restarts = 0
+        """Number of planned restarts of brokers."""
         for number in range(BROKERS):
             process = BrokerProcess(
                 folder / f"broker-{number}",
@@ -67,6 +70,7 @@ class Brokers:
         for process in self.processes:
             assert await asyncio.to_thread(process.stop, STOP_SECONDS_MAX) == 0
             await self.start(process, earlier=earlier)
+            self.restarts += 1
             await load.goes_on()
 
 
@@ -129,6 +133,10 @@ async def test_release_0_1_0_is_upgraded_and_back_under_load(tmp_path: Path) -> 
             await cluster.start(last, earlier=False)
             await load.goes_on()
             load.end()
+    outcome = outcome_of([load])
+    record(
+        "from release 0.1.0, back, and again", {"brokers": BROKERS, "restarts": cluster.restarts, **outcome}
+    )
 
     assert token.principal == "user:ann"
-    assert load.read.issuperset(load.sent)
+    assert outcome["lost"] == 0
