@@ -20,6 +20,7 @@ ID_LENGTH: Final = 12
 SECRET_LENGTH: Final = 43
 """Length of a secret: 43 characters of base62 have 256 bits, so that SHA-256 without a salt is enough."""
 CHECK_LENGTH: Final = 6
+_PAIRS: Final = tuple(first + second for first in ALPHABET for second in ALPHABET)
 _TEXT: Final = re.compile(
     rf"flt_(?P<id>[0-9A-Za-z]{{{ID_LENGTH}}})_(?P<secret>[0-9A-Za-z]{{{SECRET_LENGTH}}})"
     rf"(?P<check>[0-9A-Za-z]{{{CHECK_LENGTH}}})",
@@ -64,9 +65,8 @@ def is_token_id(text: str) -> bool:
 
 
 def _check(body: str) -> str:
-    number = zlib.crc32(body.encode())
-    characters = []
-    for _ in range(CHECK_LENGTH):
-        number, place = divmod(number, len(ALPHABET))
-        characters.append(ALPHABET[place])
-    return "".join(reversed(characters))
+    # The CRC-32 as six digits of base 62. Three divisions by 62 * 62 take less time than six divisions by 62, and a
+    # broker checks every unknown token.
+    number, low = divmod(zlib.crc32(body.encode()), len(_PAIRS))
+    high, middle = divmod(number, len(_PAIRS))
+    return _PAIRS[high] + _PAIRS[middle] + _PAIRS[low]

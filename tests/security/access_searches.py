@@ -1,13 +1,15 @@
 """Searches for incorrect decisions and accepted forgeries: rules, tokens, headers, certificates (proofs V4, V5).
 
-`python access_searches.py rule-sets --count 20000 --seed 1` runs one of five searches and prints a JSON report; it
+`python access_searches.py rule-sets --count 20000 --seed 1` runs one of six searches and prints a JSON report; it
 exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
   rules, or a right that is reported for every name of a prefix although one of the names lacks it;
+- `acl-texts`: an ACL with a mutated principal or pattern that is neither refused nor matches exactly as a naive walk
+  says;
 - `api-tokens`: a mutated API token that is accepted, or an answer that tells an unknown token from a wrong one;
 - `signed-tokens`: a mutated signed token that is accepted although it differs in more than its encoding, or an answer
-  that tells one refused token from another;
+  that tells one refused token from another; only texts that reach the verification of signatures are counted;
 - `headers`: values of the header `Authorization` that the application of a broker in `enforce` mode does not answer, or
   answers with anything but a refusal;
 - `certificates`: mutated files of certificates, keys and authorities that are neither refused by their check nor usable
@@ -33,13 +35,15 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
+from access_kit import NAMES, PREFIXES, SUPERUSERS, asked_kind, naive, some_acls, some_caller, some_name
+from acl_mutations import acl_texts
 from certificate_kit import Authority
 from fairlead_api import base64url
-from fairlead_api.access_needs import Audience, Kind, Operation
+from fairlead_api.access_needs import SINGLE_KINDS, SINGLE_NAME, Audience, Kind, Operation
 from fairlead_api.identifiers import TimestampUs
 from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener
@@ -67,6 +71,7 @@ from fairlead_broker.wiring.endpoints import build_endpoints
 from fairlead_broker.wiring.start import start_broker
 from issuer_kit import TestIssuer
 
+NAMED_KINDS: Final = tuple(kind for kind in Kind if kind not in SINGLE_KINDS)
 DECISIONS: Final = 8
 """Number of decisions that are compared for each rule set."""
 TOKEN: Final = TokenText("abcdefghijkl", "S" * 43)
@@ -99,10 +104,11 @@ def rule_sets(count: int, chance: random.Random, counts: Counter[str]) -> Found:
         rules = CallerRules(AclIndex(acls), caller, superusers)
         reasons = {acl.acl_id for acl in acls} | {"superuser", "no ACL allows it"}
         for _ in range(DECISIONS):
-            operation, name = chance.choice(operations), chance.choice(NAMES)
-            kind = chance.choice((Kind.TOPIC, Kind.GROUP))
+            operation, kind = chance.choice(operations), asked_kind(acls, chance)
+            name = SINGLE_NAME if kind in SINGLE_KINDS else some_name(chance)
             decision = rules.decide(operation, kind, name)
             counts["allowed" if decision.allowed else "denied"] += 1
+            counts[kind] += 1
             expected = naive(acls, caller, superusers, operation, kind, name)
             if decision.allowed is not expected or decision.because not in reasons:
                 return {
@@ -111,12 +117,13 @@ def rule_sets(count: int, chance: random.Random, counts: Counter[str]) -> Found:
                     "caller": repr(caller),
                     "asked": [operation, kind, name],
                 }
-        prefix = chance.choice(PREFIXES)
-        if rules.allows_all(Operation.READ, Kind.TOPIC, prefix):
+        prefix, kind = chance.choice(PREFIXES), chance.choice(NAMED_KINDS)
+        if rules.allows_all(Operation.READ, kind, prefix):
             counts["allowed prefixes"] += 1
-            names = [name for name in (*NAMES, prefix + "zz") if name.startswith(prefix)]
+            names = (*NAMES, prefix + "zz", prefix + some_name(chance))
+            names = [name for name in names if name.startswith(prefix)]
             shown = [name for name in names if prefix.startswith("__") or not name.startswith("__")]
-            if not all(rules.decide(Operation.READ, Kind.TOPIC, name).allowed for name in shown):
+            if not all(rules.decide(Operation.READ, kind, name).allowed for name in shown):
                 return {"set": number, "acls": repr(acls), "caller": repr(caller), "prefix": prefix}
     return None
 
@@ -216,11 +223,13 @@ def signed(count: int, chance: random.Random, counts: Counter[str]) -> Found:
     goods = [issuer.token(token_seconds=number) for issuer, _ in issuers.values() for number in range(4)]
     accepted = [_parts(good) for good in goods]
     answers: list[object] = []
-    for number in range(count):
+    number = 0
+    while number < count:
         text = forged(chance.choice(goods), chance.choice(goods), chance)
         if not is_signed(text) or not text.isascii():
             counts["another form"] += 1
             continue
+        number += 1
         try:
             view.caller(text, 0, waited=True)
         except ProblemError as problem:
@@ -407,6 +416,7 @@ def certificates(count: int, chance: random.Random, counts: Counter[str]) -> Fou
 
 SEARCHES: Final[dict[str, Callable[[int, random.Random, Counter[str]], Found]]] = {
     "rule-sets": rule_sets,
+    "acl-texts": acl_texts,
     "api-tokens": api_tokens,
     "signed-tokens": signed,
     "headers": headers,

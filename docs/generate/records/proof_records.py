@@ -20,12 +20,15 @@ with the date, the commit, the machine and all counts. This page shows the count
 SEARCHES_TEXT: Final = """
 ## Forged tokens and wrong decisions
 
-`make prove PROVE=access-searches` runs five searches, and each input must have the right outcome:
+`make prove PROVE=access-searches` runs six searches, and each input must have the right outcome:
 
-- `rule-sets`: random ACLs. Each decision must equal the decision of a simple program that walks through all ACLs.
+- `rule-sets`: random ACLs of all kinds. Each decision must equal the decision of a simple program that walks through
+  all ACLs. The outcomes count decisions, also by the kind of the resource.
+- `acl-texts`: ACLs whose principals and patterns are changed at random places. Each ACL must be refused, or match
+  similar names exactly as the simple program says. `allowed` and `denied` count the decisions of accepted ACLs.
 - `api-tokens` and `signed-tokens`: valid tokens, changed at random places. Each changed token must be refused, and the
   answer must not tell one refused token from another. The outcome `the same token` counts changes that leave the
-  content of a token as it was, and `another form` counts texts that are not a signed token.
+  content of a token as it was, and `another form` counts further texts that are not a signed token.
 - `headers`: values of `Authorization`, sent to every route. The answer must be 401, unless the value still contains a
   valid token; its caller has the other statuses.
 - `certificates`: changed files of certificates, keys and authorities. Each file must be refused, or be usable by the

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
-from fairlead_api.access_needs import Kind, Operation
+from fairlead_api.access_needs import SINGLE_KINDS, Kind, Operation
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
 from fairlead_broker.access.caller import NOBODY, Caller
 from fairlead_broker.access.decision import DECISIONS_MAX, CallerRules
@@ -19,12 +19,13 @@ def compare(seed: int) -> None:
     chance = random.Random(seed)
     acls, caller, superusers = some_acls(chance), some_caller(chance), chance.choice(SUPERUSERS)
     rules = CallerRules(AclIndex(acls), caller, superusers)
+    resources = [(kind, name) for kind in Kind for name in (("*",) if kind in SINGLE_KINDS else NAMES)]
     for operation in Operation:
-        for name in NAMES:
-            decision = rules.decide(operation, Kind.TOPIC, name)
-            expected = naive(acls, caller, superusers, operation, Kind.TOPIC, name)
+        for kind, name in resources:
+            decision = rules.decide(operation, kind, name)
+            expected = naive(acls, caller, superusers, operation, kind, name)
 
-            assert decision.allowed is expected, (seed, acls, caller, superusers, operation, name)
+            assert decision.allowed is expected, (seed, acls, caller, superusers, operation, kind, name)
             explained = {acl.acl_id for acl in acls} | {"superuser", "no ACL allows it"}
             assert decision.because in explained
 
