@@ -1,9 +1,9 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
-Every round measures the same work on the same machine in five ways: Kafka with TLS and in plaintext once, then Fairlead
-with TLS, in plaintext and with access rules several times in alternating order. Two setups of Fairlead are compared
-measurement by measurement. A comparison with Kafka uses the medians of the rounds. A separate process opens connections
-at a fixed rate while another client produces over its own connection.
+Every round measures the same work on the same machine in six ways: Kafka with TLS and in plaintext once, then Fairlead
+with TLS, in plaintext, with access rules, and with both TLS and access rules, several times in alternating order. Two
+setups of Fairlead are compared measurement by measurement. A comparison with Kafka uses the medians of the rounds. A
+separate process opens connections at a fixed rate while another client produces over its own connection.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ COMPARISONS = (
         "enforced",
         "plain",
         (ENFORCE_TARGET, ENFORCE_TARGET),
+    ),
+    (
+        "TLS and enforce with a token, against plaintext and open (in the column of the peer)",
+        "guarded",
+        "plain",
+        (0.75, 0.55),
     ),
     ("TLS, against Kafka with TLS", "encrypted", "kafka encrypted", (2.5, 1.5)),
     (
@@ -90,6 +96,13 @@ class Scene:
         enforcing = ("--security", "open", "--admin-token-file", str(administrator))
         self.enforced = self._started(FairleadPeer.start(self._folder, *enforcing, name="enforced"))
         self.token = _enforce(self.enforced.url, administrator, self._folder / "user.token")
+        self.guarded = self._started(
+            FairleadPeer.start(self._folder, "--tls", str(self.tls), *enforcing, name="guarded")
+        )
+        with _variables(self.trust):
+            self.guarded_token = _enforce(
+                self.guarded.url, administrator, self._folder / "guarded-user.token"
+            )
 
     def _started(self, peer: PeerT) -> PeerT:
         self.peers.append(peer)
@@ -146,6 +159,7 @@ def measured_in_turn(scene: Scene, pairs: int) -> Figures:
         (scene.encrypted, scene.trust),
         (scene.plain, {}),
         (scene.enforced, {"FAIRLEAD_TOKEN_FILE": str(scene.token)}),
+        (scene.guarded, {**scene.trust, "FAIRLEAD_TOKEN_FILE": str(scene.guarded_token)}),
     ]
     ours: dict[str, Callable[[], Rates]] = {
         peer.name: partial(_fairlead, scene, scene.bench(peer, **environment), peer)
