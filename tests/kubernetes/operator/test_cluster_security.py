@@ -50,11 +50,17 @@ class Secure:
         """The API server."""
         return self.kubernetes.api
 
-    def start_operator(self) -> None:
-        """Start an operator with the chart's rights outside the box, in the network of the brokers."""
-        user = self.operators.grant(self.namespace)
+    def start_operator(self, *others: str) -> None:
+        """Start an operator with the chart's rights outside the box, in the network of the brokers.
+
+        `others`: further namespaces that the operator watches.
+        """
+        watch = (self.namespace, *others) if others else ()
+        user = self.operators.grant(self.namespace, scope="list" if others else "own", watch=watch)
         kubeconfig = self.kubernetes.account_kubeconfig(ACCOUNT, self.namespace)
         settings = {
+            "FAIRLEAD_OPERATOR_NAMESPACES": ",".join(watch),
+            "FAIRLEAD_OPERATOR_ROLE_BINDING": f"{self.namespace}-{ACCOUNT}-listed" if others else "",
             "FAIRLEAD_OPERATOR_POD_NAMESPACE": self.namespace,
             "FAIRLEAD_OPERATOR_SERVICE_ACCOUNT": ACCOUNT,
             "FAIRLEAD_OPERATOR_BROKER_URL": self.brokers.url,
@@ -82,27 +88,42 @@ class Secure:
         """Wait until the Cluster satisfies a condition."""
         return self.api.wait(CLUSTER, self.namespace, holds, seconds)
 
-    def user(self, name: str, **spec: Any) -> Manifest:
-        """Apply a User, and wait until it is ready or refused."""
+    def user(self, name: str, namespace: str | None = None, **spec: Any) -> Manifest:
+        """Apply a User in the Cluster's or in another namespace, and wait until it is ready or refused."""
         self.api.apply(
             {
                 "apiVersion": "fairlead.dev/v1alpha1",
                 "kind": "User",
                 "metadata": {"name": name},
-                "spec": {"clusterRef": {"name": "main"}, **spec},
+                "spec": {"clusterRef": {"name": "main", "namespace": self.namespace}, **spec},
             },
-            self.namespace,
+            namespace or self.namespace,
         )
+        return self.wait_for_user(
+            name,
+            namespace,
+            # A call that brokers did not answer is repeated.
+            lambda ready, is_seen: (
+                is_seen
+                and ready.get("status") in ("True", "False")
+                and ready.get("reason") != "ClusterNotReady"
+            ),
+        )
+
+    def wait_for_user(
+        self, name: str, namespace: str | None, holds: Callable[[Manifest, bool], Any]
+    ) -> Manifest:
+        """Wait until a condition holds for the condition Ready of a User, and for whether its spec has been seen."""
         return self.api.wait(
             f"users.fairlead.dev/{name}",
-            self.namespace,
-            lambda each: each and _ready(each).get("status") in ("True", "False"),
+            namespace or self.namespace,
+            lambda each: each and holds(_ready(each), _is_seen(each)),
             SLOW_SECONDS,
         )
 
-    def secret(self, name: str) -> dict[str, bytes]:
+    def secret(self, name: str, namespace: str | None = None) -> dict[str, bytes]:
         """Return the content of a Secret."""
-        found = self.api.get(f"secret/{name}", self.namespace)
+        found = self.api.get(f"secret/{name}", namespace or self.namespace)
         return {} if found is None else {key: base64.b64decode(each) for key, each in found["data"].items()}
 
     def call(self, url: str, token: bytes | None, action: Callable[[Admin], Any]) -> Any:
@@ -147,6 +168,12 @@ async def _called(
 def _ready(resource: Manifest) -> Manifest:
     conditions = (resource.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each["type"] == "Ready"), {})
+
+
+def _is_seen(resource: Manifest) -> bool:
+    """Return whether the status describes the current spec."""
+    seen = (resource.get("status") or {}).get("observedGeneration")
+    return bool(seen == resource["metadata"]["generation"])
 
 
 def has_certificates(cluster: Manifest | None) -> bool:
@@ -220,6 +247,58 @@ def test_a_new_cluster_is_closed_from_its_first_moment(secure: Secure) -> None:
     assert forbidden == "ForbiddenError"
     assert plain == "UnreachableError"
     assert revoked == "UnauthenticatedError"
+
+
+def test_a_namespace_grants_only_what_the_cluster_allows_it(secure: Secure) -> None:
+    """A User of another namespace is refused outside the namespace's grant, and ready inside it (rule K10).
+
+    Nothing of a refused User is applied: it has neither rules nor a token. When the grant shrinks, the rules of a ready
+    User are removed, and its token is refused.
+    """
+    shop = secure.kubernetes.namespace()
+    principal = f"user:{shop}.ann"
+
+    def grant(*topics: str) -> None:
+        secure.apply(
+            {
+                "mode": "Enforce",
+                "superusers": [f"user:{secure.namespace}.admin"],
+                "tls": {"mode": "Required", "extraNames": NAMES},
+                "users": [{"namespace": shop, "topics": list(topics)}],
+            }
+        )
+
+    def rule(*topics: str) -> list[Manifest]:
+        return [{"operations": ["create", "read"], "topics": list(topics)}]
+
+    def rules() -> set[tuple[str, str]]:
+        """Return kind and pattern of the stored rules of the User."""
+        found = secure.call(url, secure.secret("admin")["token"], lambda admin: admin.acls())
+        return {(str(each.kind), each.pattern) for each in found if each.principal == principal}
+
+    secure.start_operator(shop)
+    grant("shop.*")
+    secure.wait(has_certificates)
+    url = secure.brokers.tls_url.format(id=0)
+    secure.user("admin", acls=rule("staff.*"))
+    outside = secure.user("ann", shop, acls=rule("shop.orders", "bank.*"))
+    nothing = (rules(), secure.secret("ann", shop))
+    inside = secure.user("ann", shop, acls=rule("shop.orders"))
+    token, stored = secure.secret("ann", shop)["token"], rules()
+    made = secure.call(url, token, lambda admin: admin.create_topic("shop.orders", partitions=1))
+    grant("bank.*")
+    taken = secure.wait_for_user("ann", shop, lambda ready, _: ready.get("status") == "False")
+    left = rules()
+    refused = _refusal(lambda: secure.call(url, token, lambda admin: admin.create_topic("shop.orders")))
+
+    assert (_ready(outside)["status"], _ready(outside)["reason"]) == ("False", "NotAllowed")
+    assert "bank.*" in _ready(outside)["message"]
+    assert nothing == (set(), {})
+    assert (_ready(inside)["status"], inside["status"]["principal"]) == ("True", principal)
+    assert stored == {("topic", "shop.orders")}
+    assert made.name == "shop.orders"
+    assert (_ready(taken)["reason"], left) == ("NotAllowed", set())
+    assert refused == "UnauthenticatedError"
 
 
 def _refusal(call: Callable[[], Any]) -> str:
