@@ -115,6 +115,15 @@ class CommitTransactionRequest(Request, frozen=True, kw_only=True):
         _check_metadata(self.metadata)
 
 
+class AbortTransactionRequest(Request, frozen=True, kw_only=True):
+    """Body of `POST /v1/transactions/{transaction}:abort`.
+
+    `partitions` may be left out: the leaders of all partitions learn of the abort.
+    """
+
+    partitions: tuple[TopicPartitions, ...] = ()
+
+
 class JointTransaction(Request, frozen=True, kw_only=True):
     """One of the transactions that are committed together; its fields are those of `CommitTransactionRequest`."""
 

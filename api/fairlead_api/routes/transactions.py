@@ -12,6 +12,7 @@ from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.media_types import JSON
 from fairlead_api.bodies.metadata import Page
 from fairlead_api.bodies.transactions import (
+    AbortTransactionRequest,
     BeginRequest,
     CommitTransactionRequest,
     JointCommitAnswer,
@@ -116,6 +117,9 @@ TRANSACTION_ROUTES: Final = (
         "its records",
         access=self_with(each_in_body(Operation.WRITE, Kind.PRODUCER)),
         path_parameters=_PRODUCER,
+        request=AbortTransactionRequest,
+        body_types=(JSON,),
+        is_body_optional=True,
         answers=(_json(DecidedTransaction, "the transaction is aborted"),),
         problems=_DECISION,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,18 @@ def bad_bodies(known: str, ended: str) -> list[tuple[str, str, object, dict[str,
     ]  # fmt: skip
 
 
+def bad_aborts(known: str) -> list[tuple[str, str, object, dict[str, str], str]]:
+    """Return aborts of the open transaction `known` with a bad body, in the same form."""
+    return [
+        ("POST", f"{BEGIN}/{known}:abort", b"{", {}, "malformed_request"),
+        ("POST", f"{BEGIN}/{known}:abort", b"{partitions}", {}, "malformed_request"),
+        ("POST", f"{BEGIN}/{known}:abort", {"partition": []}, {}, "unknown_option"),
+        ("POST", f"{BEGIN}/{known}:abort", {"partitions": [{"partitions": [0]}]}, {}, "malformed_request"),
+        ("POST", f"{BEGIN}/{known}:abort", b"{}", {"content-type": "text/plain"}, "unsupported_media_type"),
+        ("POST", f"{BEGIN}/billing:abort", b"{", {}, "malformed_request"),
+    ]  # fmt: skip
+
+
 async def send(api: Calls, method: str, path: str, body: object, headers: dict[str, str]) -> Answer:
     """Send a bad call."""
     if body is None or isinstance(body, bytes):
@@ -174,13 +186,17 @@ async def test_bad_input_is_refused_and_changes_nothing(api: Calls) -> None:
     await api.call("POST", f"{BEGIN}/{ended}:abort")
     known = await begin(api, name="billing")
     found = {}
-    for method, path, body, headers, code in bad_bodies(known, ended):
+    for method, path, body, headers, code in bad_bodies(known, ended) + bad_aborts(known):
         answer = await send(api, method, path, body, headers)
         found[method, path, str(body)[:80], str(headers)] = (answer.code, code)
+    repeated = await api.post(
+        f"{BEGIN}/{ended}:abort", {"partitions": [{"topic": "orders", "partitions": [0]}]}
+    )
     kept = await api.post(RECORDS, {"records": [{"value": "kept"}]}, Fairlead_Transaction=known)
     done = await api.post(f"{BEGIN}/{known}:commit", {})
 
     assert {call: codes for call, codes in found.items() if codes[0] != codes[1]} == {}
+    assert (repeated.json["state"], repeated.json["duplicate"]) == ("aborted", True)
     assert (kept.status, done.json["state"]) == (200, "committed")
     assert await committed(api, 1) == ["kept"]
     assert (await api.call("GET", "/v1/groups/g")).status == 404
@@ -199,6 +215,44 @@ async def test_a_forgotten_name_begins_again(api: Calls) -> None:
     assert (forgotten.status, late.code) == (204, "transaction_not_found")
     assert following.partition(".")[0] != begun.partition(".")[0]
     assert await committed(api, 1) == ["kept"]
+
+
+async def test_a_commit_with_offsets_names_the_coordinator_of_the_group(tmp_path: Path) -> None:
+    """Only the group's coordinator commits with offsets; a broker that must not forward the call names it."""
+    cluster = await Cluster.open(tmp_path)
+    never = {"fairlead-forward": "never"}
+    try:
+        await cluster.start(1, 2, 3)
+        await cluster.topic("orders")
+        async with AsyncExitStack() as stack:
+            apis = [
+                await stack.enter_async_context(Calls(str(broker.addresses.data)))
+                for broker in cluster.brokers.values()
+            ]
+            body = {"offsets": {"group": "bookkeeping", **OFFSETS}}
+            first = await apis[0].post(f"{BEGIN}/{await begin(apis[0])}:commit", body)
+            coordinator = (await apis[0].call("GET", "/v1/groups/bookkeeping")).json["coordinator"]
+            address = str(cluster.brokers[coordinator].addresses.data)
+            others = [api for broker, api in zip(cluster.brokers, apis, strict=True) if broker != coordinator]
+            known = [await begin(api) for api in others]
+            refused = [
+                await api.post(path, fields | body, **never)
+                for api, each in zip(others, known, strict=True)
+                for path, fields in ((f"{BEGIN}/{each}:commit", {}), (JOINT, joint(each)))
+            ]
+            states = [(await others[0].call("GET", f"{BEGIN}/{each}")).json["state"] for each in known]
+            done = [
+                await others[0].post(f"{BEGIN}/{known[0]}:commit", body),
+                await others[1].post(JOINT, joint(known[1]) | body),
+            ]
+    finally:
+        await cluster.close()
+
+    assert first.status == 200
+    assert [(answer.status, answer.code) for answer in refused] == [(421, "not_coordinator")] * 4
+    assert {answer.json["address"] for answer in refused} == {address}
+    assert states == ["open", "open"]
+    assert [answer.status for answer in done] == [200, 200]
 
 
 async def test_a_cluster_of_level_1_refuses_transactions(

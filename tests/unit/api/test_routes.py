@@ -111,7 +111,7 @@ CALLS = {
 # Calls whose parameters are all in the path.
 WITHOUT_BODY = {
     "clean_partition",
-    "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart", "abort_transaction",
+    "cordon_broker", "uncordon_broker", "drain_broker", "undrain_broker", "request_restart",
     "pause_link", "resume_link", "acknowledge_link", "take_back_topic",
 }  # fmt: skip
 # Calls that read with a method other than GET; a group member's calls count as reading, as in Kafka's access rules.

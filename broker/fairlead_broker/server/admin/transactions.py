@@ -16,6 +16,7 @@ from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.metadata import Page
 from fairlead_api.bodies.requests import decode_request
 from fairlead_api.bodies.transactions import (
+    AbortTransactionRequest,
     BeginRequest,
     CommitTransactionRequest,
     EndedTransactionAnswer,
@@ -189,6 +190,8 @@ class TransactionCalls:
 
     async def abort(self, call: Call) -> None:
         """``POST /v1/transactions/{name or transaction}:abort``."""
+        # The body is only checked, because every live broker gets a hint to check the transaction.
+        decode_request(AbortTransactionRequest, await json_body(call) or b"{}")
         text = call.parameters["transaction"]
         transaction, reason = _transaction_or_none(text), EndReason.CLIENT
         if transaction is None:
