@@ -11,17 +11,19 @@ import os
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 import checkout
+from broker_kit import TIME_US, Calls
 from broker_process import BrokerProcess
 from etcd_cluster import etcd_cluster, free_ports
-from fairlead import Admin
+from fairlead import Admin, Producer
 from fairlead.errors import NotPossibleNowError
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.versions import FEATURE_LEVEL
 from figures import record
 from refusals import raises
@@ -32,6 +34,8 @@ EARLIER: Final = "7020df48"
 PACKAGES: Final = ("api", "broker", "client")
 BROKERS: Final = 3
 STOP_SECONDS_MAX: Final = 60
+ORDERS: Final = "orders"
+"""Topic to which only transactions write."""
 
 
 class Brokers:
@@ -99,6 +103,30 @@ async def brokers(folder: Path) -> AsyncIterator[Brokers]:
                 await asyncio.to_thread(process.kill)
 
 
+async def refused_transactions(admin: Admin, cluster: Brokers) -> tuple[set[str], set[int]]:
+    """Send a batch of a transaction to each broker, one of which has the current release; the first is current.
+
+    Returns the codes of the refusals, and the high watermarks of the partitions afterwards.
+    """
+    with pytest.raises(NotPossibleNowError):
+        await Producer(cluster.bootstrap[0], transactional="billing").start()
+    stamp = ProducerStamp(1, 0, 0, is_transactional=True)
+    batch = encode(record_batch([b"never"], default_timestamp_us=TIME_US), producer=stamp).to_bytes()
+    await admin.create_topic(ORDERS, partitions=BROKERS, replication_factor=BROKERS)
+    codes, ends, leaders = set(), set(), set()
+    async with AsyncExitStack() as stack:
+        apis = [await stack.enter_async_context(Calls(url)) for url in cluster.bootstrap]
+        for partition in range(BROKERS):
+            path = f"/v1/topics/{ORDERS}/partitions/{partition}"
+            for api in apis:
+                codes.add((await api.send(ORDERS, batch, partition)).code)
+            described = await apis[0].call("GET", path)
+            leaders.add(described.json["leader"])
+            ends.add((await apis[0].call("GET", f"{path}/offsets")).json["high_watermark"])
+    assert leaders == set(range(BROKERS)), "no broker of the earlier release leads a partition"
+    return codes, ends
+
+
 @pytest.mark.slow
 @pytest.mark.etcd
 @pytest.mark.scenario
@@ -107,7 +135,7 @@ async def test_release_0_1_0_is_upgraded_and_back_under_load(tmp_path: Path) -> 
     """Brokers of release 0.1.0 are upgraded, downgraded and upgraded again one by one, while clients write and read.
 
     No send fails, and every acknowledged record is read. Tokens and stricter modes wait for the feature level (proof
-    V19). After the level is raised, a broker of release 0.1.0 does not start.
+    V19), and so do transactions. After the level is raised, a broker of release 0.1.0 does not start.
     """
     async with brokers(tmp_path) as cluster, Admin(cluster.bootstrap) as admin:
         await admin.create_topic(
@@ -117,8 +145,14 @@ async def test_release_0_1_0_is_upgraded_and_back_under_load(tmp_path: Path) -> 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(load.run())
             await load.goes_on()
-            for earlier in (False, True, False):
-                await cluster.roll(load, earlier=earlier)
+            await cluster.roll(load, earlier=False)
+            await cluster.roll(load, earlier=True)
+            first = cluster.processes[0]
+            assert await asyncio.to_thread(first.stop, STOP_SECONDS_MAX) == 0
+            await cluster.start(first, earlier=False)
+            await load.goes_on()
+            refused, ends = await refused_transactions(admin, cluster)
+            await cluster.roll(load, earlier=False)
             with pytest.raises(NotPossibleNowError):
                 await admin.create_token("user:ann")
             with pytest.raises(NotPossibleNowError):
@@ -138,5 +172,7 @@ async def test_release_0_1_0_is_upgraded_and_back_under_load(tmp_path: Path) -> 
         "from release 0.1.0, back, and again", {"brokers": BROKERS, "restarts": cluster.restarts, **outcome}
     )
 
+    assert refused == {"malformed_batch"}
+    assert ends == {0}
     assert token.principal == "user:ann"
     assert outcome["lost"] == 0
