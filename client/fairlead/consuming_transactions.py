@@ -29,6 +29,7 @@ from fairlead.errors import (
     FairleadError,
     MemberFencedError,
     MemberNotFoundError,
+    ProducerFencedError,
     RefreshError,
     RetryError,
     SettingError,
@@ -159,5 +160,6 @@ async def consuming_transactions(
 def _may_pass(error: Exception) -> bool:
     """Return whether the block may succeed when it runs again, with the records after the committed offsets."""
     if isinstance(error, TransactionAbortedError):
-        return error.__cause__ is None or isinstance(error.__cause__, _PASSING)
+        # After a partition has refused a batch as fenced, the abort succeeds only if no other producer has the name.
+        return error.__cause__ is None or isinstance(error.__cause__, (*_PASSING, ProducerFencedError))
     return isinstance(error, (*_LOST, *_PASSING, CommitUnknownError))

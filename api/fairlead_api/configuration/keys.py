@@ -287,7 +287,8 @@ _OF_TOPICS: Final = (
         "false",
         ("true", "false"),
         (),
-        "Whether a replica that is not eligible may become leader, which can lose acknowledged records.",
+        "Whether a replica that is not eligible may become leader, which can lose acknowledged records and abort"
+        " parts of committed transactions.",
         AGREED,
     ),
     _number(

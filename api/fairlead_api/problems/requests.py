@@ -99,6 +99,10 @@ REQUEST_PROBLEMS: Final = (
         data_members=(
             DataMember("producer_id", "id of the producer"),
             DataMember("producer_epoch", "the newer epoch"),
+            DataMember(
+                "current_epoch",
+                "the newer epoch, if a partition or a decision about a transaction refused the epoch",
+            ),
         ),
     ),
     ProblemDefinition(

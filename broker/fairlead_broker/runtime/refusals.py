@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from fairlead_api.excerpts import shown
-from fairlead_api.identifiers import LeaderEpoch, Offset
+from fairlead_api.identifiers import LeaderEpoch, Offset, ProducerEpoch, ProducerId
 from fairlead_api.problems import JSON, ProblemError, SideEffect
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.log import (
@@ -252,7 +252,7 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
                 "producer_fenced",
                 f"{topic}-{index} has batches from producer {producer_id} in epoch {current_epoch}; epoch {epoch}"
                 " has ended",
-                data={"producer_id": producer_id, "producer_epoch": current_epoch},
+                data=_epochs(producer_id, current_epoch),
             )
         case KeyReused(key):
             return idempotency_key_reused(topic, key)
@@ -289,6 +289,11 @@ def from_producers(refusal: Refusal, topic: str, index: int) -> ProblemError:
             assert_never(refusal)
 
 
+def _epochs(producer_id: ProducerId, current_epoch: ProducerEpoch) -> dict[str, JSON]:
+    """Return the data of `producer_fenced`; idempotent producers know the current epoch as `producer_epoch`."""
+    return {"producer_id": producer_id, "producer_epoch": current_epoch, "current_epoch": current_epoch}
+
+
 def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -> ProblemError:
     """Translate the refusal to commit or abort a transaction."""
     data: dict[str, JSON] = {"transaction": str(transaction)}
@@ -301,11 +306,7 @@ def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -
             return ProblemError(
                 "producer_fenced",
                 f"producer {transaction.producer_id} is at epoch {current_epoch}; epoch {transaction.epoch} has ended",
-                data={
-                    "producer_id": transaction.producer_id,
-                    "producer_epoch": current_epoch,
-                    "current_epoch": current_epoch,
-                },
+                data=_epochs(transaction.producer_id, current_epoch),
             )
         case DecidedOtherwise(outcome, reason, following):
             code = "transaction_committed" if outcome is Outcome.COMMIT else "transaction_aborted"

@@ -16,6 +16,7 @@ from fairlead.errors import (
     ClusterError,
     CommitUnknownError,
     FairleadError,
+    ProducerFencedError,
     RefreshError,
     RetryError,
     TransactionAbortedError,
@@ -59,7 +60,8 @@ class OpenTransaction:
     """Identity of the open transaction, and the outcomes of its batches."""
 
     __slots__ = (
-        "decided", "failure", "identity", "is_commit_sent", "is_committed", "is_ending", "joint_commit", "partitions",
+        "decided", "failure", "fencing_epoch", "identity", "is_commit_sent", "is_committed", "is_ending",
+        "joint_commit", "partitions",
     )  # fmt: skip
 
     def __init__(self, identity: ProducerIdentity) -> None:
@@ -68,6 +70,8 @@ class OpenTransaction:
         """Partitions with acknowledged batches, by topic id."""
         self.failure: FairleadError | None = None
         """Failure of the first failed batch."""
+        self.fencing_epoch = -1
+        """Highest epoch of the producer in a partition that refused a batch as fenced; -1 if no partition did."""
         self.joint_commit: JointCommit | None = None
         """Function that commits the transaction together with offsets of a group."""
         self.is_ending = False
@@ -112,6 +116,9 @@ class OpenTransaction:
         """Record the outcome of a batch."""
         if batch.error is not None:
             self.failure = self.failure or batch.error
+            if isinstance(batch.error, ProducerFencedError):
+                epoch = batch.error.data.get("current_epoch")
+                self.fencing_epoch = max(self.fencing_epoch, epoch if isinstance(epoch, int) else -1)
         else:
             topic_id = batch.queue.topic_id
             assert topic_id is not None, "an acknowledged batch has a topic id"
@@ -121,7 +128,7 @@ class OpenTransaction:
 class ProducerTransactions:
     """Begins, commits and aborts the transactions of a producer, one after the other."""
 
-    __slots__ = ("_name", "_next", "_timeout_ms", "_transport")
+    __slots__ = ("_above", "_name", "_next", "_timeout_ms", "_transport")
 
     def __init__(self, transport: Transport, name: str | None, timeout_seconds: float) -> None:
         self._transport = transport
@@ -129,18 +136,21 @@ class ProducerTransactions:
         self._timeout_ms = round(timeout_seconds * 1000)
         self._next: ProducerIdentity | None = None
         """Identity of the next transaction if the last answer named it; None if a begin request is needed."""
+        self._above: int | None = None
+        """Epoch that the next begin request must exceed, after a restore of the coordination store from a backup."""
 
     def moved(self) -> None:
         """Send a begin request for the next transaction, because another cluster decides it."""
-        self._next = None
+        self._next = self._above = None
 
     async def begin(self) -> OpenTransaction:
         """Return the next transaction; send a begin request unless the last answer named the next identity."""
         if self._next is None:
             subject = "transaction" if self._name is None else f"transaction of {self._name}"
-            request = BeginRequest(name=self._name, timeout_ms=self._timeout_ms)
+            request = BeginRequest(name=self._name, timeout_ms=self._timeout_ms, above=self._above)
             answer = await self._transport.call(json_call("POST", BEGIN_PATH, subject, body=request))
             found = decoded(answer, TransactionAnswer, subject)
+            self._above = None
             self._next = ProducerIdentity(found.producer_id, found.producer_epoch, is_transactional=True)
         return OpenTransaction(self._next)
 
@@ -219,6 +229,18 @@ class ProducerTransactions:
         except TransactionNotFoundError:
             # The cluster has forgotten the producer, and a transaction of a forgotten producer is aborted.
             transaction.is_committed = False
+        self._pass_fencing_epoch(transaction)
+
+    def _pass_fencing_epoch(self, transaction: OpenTransaction) -> None:
+        """Begin above the epoch for which a partition refused a batch, if no other producer uses this epoch.
+
+        The answer to the abort shows that no other producer has begun a later transaction. A partition that knows a
+        later epoch has it from before a restore of the coordination store. Without `above`, the partition would refuse
+        each transaction of the name until its epoch has passed this epoch.
+        """
+        following = transaction.identity.epoch if self._next is None else self._next.epoch
+        if transaction.fencing_epoch >= following:
+            self._next, self._above = None, transaction.fencing_epoch
 
     async def _end(
         self, transaction: OpenTransaction, how: str, request: CommitTransactionRequest | None
@@ -228,11 +250,16 @@ class ProducerTransactions:
         self._next = None
         try:
             answer = await self._transport.call(call)
+        except TransactionNotFoundError:
+            # Either the cluster has forgotten the producer, or the coordination store was restored from a backup in
+            # which the producer has a lower epoch. Partitions know this epoch.
+            self._above = transaction.identity.epoch
+            raise
         except ClusterError as error:
             following = error.data.get("next")
             if isinstance(following, str):
                 self._next = _identity(parse_transaction_id(following))
-            elif not isinstance(error, TransactionAbortedError | TransactionNotFoundError):
+            elif not isinstance(error, TransactionAbortedError):
                 self._next = transaction.identity
             raise
         self._next = _following(decoded(answer, DecidedTransaction, subject))

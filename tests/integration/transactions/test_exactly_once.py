@@ -14,7 +14,8 @@ import pytest
 from broker_kit import Calls
 from cluster_kit import Cluster, until
 from fairlead import Admin, Consumer, Producer, exactly_once
-from fairlead.errors import FairleadError, MemberFencedError, SettingError
+from fairlead.errors import FairleadError, MemberFencedError, ProducerFencedError, SettingError
+from fairlead.transaction import Transaction
 from fairlead_api.identifiers import BrokerId
 from held_commits import HeldCommit
 
@@ -175,6 +176,42 @@ async def test_a_failed_block_runs_again_with_the_same_records(url: str) -> None
     assert set(unchanged.values()) == {None}
     assert rounds == [three, three]
     assert (set(done.values()), tuple(values)) == ({3}, three)
+
+
+async def send_until_refused(transaction: Transaction) -> None:
+    """Send records; the leader refuses them once it has appended the marker of the transaction."""
+    while True:
+        await transaction.send_and_wait("priced", b"late")
+
+
+async def test_a_block_whose_records_are_refused_after_an_abort_runs_again(url: str) -> None:
+    """When an operator aborts the transaction and partitions refuse its further records, the block runs again."""
+    rounds = 0
+    async with (
+        Admin(url) as admin,
+        member(url) as consumer,
+        Producer(url, transactional="pricing") as producer,
+    ):
+        async for transaction in exactly_once(consumer, producer, every="20ms"):
+            async with transaction:
+                rounds += 1
+                async for batch in transaction:
+                    for record in batch:
+                        await transaction.send_and_wait("priced", record.value)
+                if rounds == 1:
+                    await admin.abort_transaction("pricing")
+                    with pytest.raises(ProducerFencedError):
+                        await send_until_refused(transaction)
+            if transaction.is_committed:
+                break
+        done = await consumer.committed()
+    async with Consumer(url, isolation="read_committed") as reader:
+        await reader.assign(topic="priced")
+        ends = await reader.end_offsets()
+        values = [record.value async for record in reader.records(until=ends)]
+
+    assert rounds == 2
+    assert (set(done.values()), values) == ({3}, [b"0", b"1", b"2"])
 
 
 @pytest.mark.parametrize("is_written", [False, True], ids=["before the write", "after the write"])
