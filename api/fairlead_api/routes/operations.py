@@ -176,9 +176,9 @@ OPERATION_ROUTES: Final = (
             QueryParameter(
                 name="mode",
                 kind=ParameterKind.CHOICE,
-                explanation="`stored`: the bytes of all batches; in a compacted topic, only of the batches above the "
-                "highest offset that any replica has cleaned. `latest`: the newest record of each key of a compacted "
-                "topic, without deleted keys",
+                explanation="`stored`: the bytes of the batches above the highest offset that any replica has cleaned, "
+                "which is 0 in a topic that was never compacted. `latest`: the newest record of each key of a "
+                "compacted topic, without deleted keys",
                 default="stored",
                 choices=("stored", "latest"),
             ),

@@ -32,12 +32,28 @@ class CleaningState(msgspec.Struct, frozen=True, kw_only=True):
 
     cleaned: int = 0
     """Offset below which the log was cleaned."""
+    rewritten: int = 0
+    """Offset below which segments were replaced or were about to be replaced, even by a round that has not ended."""
     removed: int = 0
-    """Offset below which tombstones and markers may be missing."""
+    """Offset below which tombstones and markers were removed, and with them every record that they deleted."""
+    removing: int = 0
+    """Offset below which a replacement of segments may have removed tombstones and markers. It is stored before the
+    replacement takes effect, so a crash may leave it above `removed`.
+    """
     oldest_horizon_us: int | None = None
     """Oldest horizon of the tombstones below `cleaned`, or None if there are no tombstones."""
     horizon_bytes: int = 0
     """Size of the batches with tombstones below `cleaned`."""
+
+    @property
+    def differs_below(self) -> int:
+        """Offset below which the bytes of the log may differ from those of other replicas."""
+        return max(self.cleaned, self.rewritten)
+
+    @property
+    def lacks_below(self) -> int:
+        """Offset below which tombstones and markers may be missing."""
+        return max(self.removed, self.removing)
 
 
 NEVER_CLEANED: Final = CleaningState()

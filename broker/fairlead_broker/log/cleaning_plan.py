@@ -7,6 +7,7 @@ offsets and the time are arguments.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,10 +22,11 @@ from fairlead_broker.compaction.cleanable import (
     due_round,
 )
 from fairlead_broker.compaction.fates import RoundFacts
-from fairlead_broker.log.cleaning.rounds import CleaningOrder, SegmentRange
+from fairlead_broker.log.cleaning.rounds import CleaningOrder, LostRange, SegmentRange
 from fairlead_broker.log.errors import StorageFailed
 from fairlead_broker.log.partition_log import PartitionLog
 from fairlead_broker.log.segments.batch_walk import first_append_time
+from fairlead_broker.log.segments.damage import DamagedRange, ranges_within
 from fairlead_broker.log.segments.indexes import NO_TIME
 from fairlead_broker.log.segments.segments import Segment
 
@@ -60,7 +62,8 @@ def plan_round(log: PartitionLog, stable_offset: Offset, now_us: TimestampUs) ->
     has ended.
     """
     rules, state, generation = rules_of(log.config), log.cleaning, log.generation
-    limit = min(stable_offset, log.synced_offset, *(each.first_offset for each in log.damaged))
+    damage = (each.first_offset for each in log.damaged if not each.accepted)
+    limit = min(stable_offset, log.synced_offset, *damage)
     segments = log.segments
     try:
         found = cleanable_range(
@@ -82,14 +85,18 @@ def cleaning_order(
     buffer_bytes: int,
     seed: bytes,
 ) -> CleaningOrder:
-    """Return the order for a planned round. The call may wait for the disk. Raises `StorageFailed`."""
+    """Return the order for a planned round. The call may wait for the disk.
+
+    Raises `StorageFailed`, and `LogDamaged` if the batches of a segment do not end where an accepted loss begins.
+    """
     log.load_aborted()
     until, config = planned.range.until, log.config
     batches, keys, markers = log.remembered_batches()
+    damaged = log.damaged
     return CleaningOrder(
         folder=str(log.folder),
         segments=tuple(
-            SegmentRange(each.base_offset, each.next_offset, each.size)
+            SegmentRange(each.base_offset, each.next_offset, each.size, _lost_in(each, damaged))
             for each in log.segments
             if each.next_offset <= until and not each.growing
         ),
@@ -113,6 +120,14 @@ def cleaning_order(
             last_markers=frozenset(markers),
             batch_bytes_max=config.max_message_bytes,
         ),
+    )
+
+
+def _lost_in(segment: Segment, damaged: Sequence[DamagedRange]) -> tuple[LostRange, ...]:
+    """Return the ranges of a segment whose loss was accepted."""
+    return tuple(
+        LostRange(each.first_offset, each.next_good_offset, segment.position_after_loss(each))
+        for each in ranges_within(damaged, segment.base_offset, segment.next_offset)
     )
 
 

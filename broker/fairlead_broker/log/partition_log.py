@@ -34,7 +34,7 @@ from fairlead_broker.log.producer_snapshots import LoggedProducers
 from fairlead_broker.log.readable_log import ReadableLog
 from fairlead_broker.log.recovery import RecoveryReport
 from fairlead_broker.log.segments.batch_walk import BadBatch
-from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges
+from fairlead_broker.log.segments.damage import DamagedRange, merge_ranges, ranges_within
 from fairlead_broker.log.segments.dropped_segments import (
     TIME_MAX,
     TIME_MIN,
@@ -167,7 +167,8 @@ class PartitionLog(ReadableLog):
 
     def set_cleaning(self, state: CleaningState) -> None:
         """Replace the facts about the cleaning, clamped to the end of the log."""
-        self.cleaning = replace(state, cleaned=min(state.cleaned, self._end))
+        end = int(self._end)
+        self.cleaning = replace(state, cleaned=min(state.cleaned, end), rewritten=min(state.rewritten, end))
 
     def on_offsets_moved(self, write_checkpoint: Callable[[], None]) -> None:
         """Set the function that writes the checkpoint, which makes a moved log start durable before files change."""
@@ -563,7 +564,8 @@ class PartitionLog(ReadableLog):
         """Durably replace a group of segments with the cleaned segment, whose files are written and synced.
 
         Readers may use the old segments until `release_us`. Returns False, and removes the cleaned files, if the log
-        has been cut since `generation`, or no longer has all of these segments. Raises `StorageFailed` or `Shortage`.
+        has been cut since `generation`, or no longer has all of these segments. Raises `StorageFailed`, or `Shortage`,
+        after which the log is unchanged.
         """
         with self._write_lock:
             self._check_writable()
@@ -573,6 +575,7 @@ class PartitionLog(ReadableLog):
                     if not self._may_swap(old, group, generation):
                         drop_cleaned(self._storage, self.folder)
                         return False
+                    self._announce(group)
                     for segment in old:
                         segment.keep_open()
                     first = old[0].base_offset
@@ -589,7 +592,29 @@ class PartitionLog(ReadableLog):
             at = self._segments.index(old[0])
             self._segments = (*self._segments[:at], fresh, *self._segments[at + len(old) :])
             self._dropped.hold(old, release_us)
+            self.cleaning = replace(self.cleaning, removed=max(self.cleaning.removed, int(group.removed_to)))
             return True
+
+    def _announce(self, group: GroupCleaned) -> None:
+        """Durably record what a swap may remove and rewrite, before it takes effect. Raises `Shortage`.
+
+        Only a completed swap raises `removed`: a replica whose `removed` is too high would continue at its end although
+        it has records that its leader has deleted.
+        """
+        before = self.cleaning
+        removes, rewrites = int(group.removed_to), int(group.cleaned_to)
+        if removes <= before.lacks_below and rewrites <= before.differs_below:
+            return
+        self.cleaning = replace(
+            before, removing=max(before.removing, removes), rewritten=max(before.rewritten, rewrites)
+        )
+        try:
+            self._write_checkpoint()
+        except Shortage:
+            self.cleaning = before
+            # The files of the group may be large.
+            drop_cleaned(self._storage, self.folder)
+            raise
 
     def stable_offset(self) -> Offset:
         """Return the offset below which all records are committed and all transactions ended, as far as known here."""
@@ -620,31 +645,50 @@ class PartitionLog(ReadableLog):
             return list(self.producers.state.producers.items())
 
     def note_removed(self, removed_to: Offset) -> None:
-        """Durably record that tombstones and markers below an offset may be missing, before they are removed.
+        """Durably record that tombstones and markers below an offset are missing in the source of a mirror.
 
         Raises `Shortage` or `StorageFailed`.
         """
-        if removed_to > self.cleaning.removed:
-            before = self.cleaning
-            self.cleaning = replace(before, removed=removed_to)
-            try:
-                self._write_checkpoint()
-            except Shortage:
-                self.cleaning = before
-                raise
+        with self._write_lock:
+            if removed_to > self.cleaning.removed:
+                before = self.cleaning
+                self.cleaning = replace(before, removed=removed_to)
+                try:
+                    self._write_checkpoint()
+                except Shortage:
+                    self.cleaning = before
+                    raise
 
     def take_removed(self, removed: Offset) -> None:
-        """Durably replace the offset below which tombstones may be missing, before the leader's batches are appended.
+        """Durably replace the offset below which tombstones are missing, after the log was restarted.
 
         Raises `Shortage` or `StorageFailed`.
         """
-        if removed != self.cleaning.removed:
-            self.cleaning = replace(self.cleaning, removed=removed)
-            self._write_checkpoint()
+        self._set_removed(removed, removed)
 
-    def note_cleaned(self, done: RoundDone) -> None:
-        """Record the end of a round. The next checkpoint makes it durable; until then, a restart repeats the round."""
+    def lower_removed(self, lacks_below: Offset) -> None:
+        """Durably lower the offset below which tombstones may be missing, before the leader's batches are appended.
+
+        Raises `Shortage` or `StorageFailed`.
+        """
         with self._write_lock:
+            self._set_removed(min(self.cleaning.removed, lacks_below), lacks_below)
+
+    def _set_removed(self, removed: int, lacks_below: int) -> None:
+        with self._write_lock:
+            changed = replace(self.cleaning, removed=int(removed), removing=int(lacks_below))
+            if changed != self.cleaning:
+                self.cleaning = changed
+                self._write_checkpoint()
+
+    def note_cleaned(self, done: RoundDone, generation: int) -> bool:
+        """Record the end of a round. The next checkpoint makes it durable; until then, a restart repeats the round.
+
+        Returns False if the log has been cut since `generation`: records below the end of the round may be new.
+        """
+        with self._write_lock:
+            if generation != self._generation:
+                return False
             self.set_cleaning(
                 replace(
                     self.cleaning,
@@ -653,6 +697,7 @@ class PartitionLog(ReadableLog):
                     horizon_bytes=done.horizon_bytes,
                 )
             )
+            return True
 
     def drop_cleaned(self) -> None:
         """Remove the files left by a failed round, which may be large. Raises `StorageFailed`."""
@@ -670,14 +715,14 @@ class PartitionLog(ReadableLog):
             return
 
     def _may_swap(self, old: Sequence[Segment], group: GroupCleaned, generation: int) -> bool:
+        if generation != self._generation or tuple(each.base_offset for each in old) != group.base_offsets:
+            return False
+        damaged = ranges_within(self.damaged, old[0].base_offset, group.next_offset)
+        lost = tuple((each.first_offset, each.next_good_offset) for each in damaged)
         return (
-            generation == self._generation
-            and tuple(each.base_offset for each in old) == group.base_offsets
-            and old[-1].next_offset == group.next_offset
-            and not any(
-                each.first_offset < group.next_offset and each.next_good_offset > old[0].base_offset
-                for each in self.damaged
-            )
+            old[-1].next_offset == group.next_offset
+            and all(each.accepted for each in damaged)
+            and lost == group.lost
         )
 
     def close(self) -> None:

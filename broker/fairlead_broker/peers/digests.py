@@ -41,4 +41,4 @@ class RangeDigest(msgspec.Struct, frozen=True, kw_only=True):
     """First damaged offset; None if no damage was found."""
     detail: str | None = None
     cleaned_offset: Offset = Offset(0)
-    """Offset below which the replica of a compacted topic was cleaned, and may differ from other replicas."""
+    """Offset below which the replica was cleaned, even by a round that has not ended, and may differ from others."""

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
+import msgspec
 import pytest
 
+from cleaning_kit import clean_log, order_for, roll
 from cluster_kit import Cluster, until
 from command_line_kit import CommandLine
 from fairlead import Admin
 from fairlead.errors import OffsetExpiredError, OffsetOutOfRangeError
+from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.bodies.operations import PartitionDigest, ReplicaDigest
-from fairlead_api.identifiers import Offset, PartitionIndex, TopicId
+from fairlead_api.identifiers import Offset, PartitionIndex, TimestampUs, TopicId
+from fairlead_broker.log import PartitionLog
+from fairlead_broker.log.cleaning.rounds import GroupCleaned, clean
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.digests import DigestRequest
+from log_kit import FIRST_TIME_US
 from refusals import missing
 from warm_programs import search_path
 
@@ -99,6 +107,86 @@ async def test_a_damaged_copy_is_named(cluster: Cluster, place: int) -> None:
     assert len({each.digest for each in others}) == 1
     assert beside.identical
     assert cluster.record(topic_id) == before
+
+
+async def filled_with_keys(cluster: Cluster) -> tuple[TopicId, list[PartitionLog]]:
+    """Create a compacted topic with two closed segments on every broker; return the logs, the leader's log first.
+
+    The brokers' own cleaners find no due round.
+    """
+    topic_id = await cluster.topic("flights", cleanup_policy="compact", min_cleanable_dirty_ratio=1)
+    flights = await cluster.led("flights", topic_id)
+    leader = cluster.leader(topic_id)
+    assert leader is not None
+    brokers = sorted(cluster.brokers, key=lambda each: each != leader)
+    for end in (6, 12, 18):
+        for number in range(end - 6, end):
+            columns = record_batch([b"%d" % number], [b"k%d" % (number % 2)], default_timestamp_us=0)
+            await flights.produce_batch(encode(columns).to_bytes())
+        await cluster.copied(topic_id, end)
+        logs = [cluster.log(each, topic_id) for each in brokers]
+        if end < 18:
+            for log in logs:
+                roll(log)
+    await until(
+        lambda: all(log.checkpoint_high_watermark == 18 for log in logs), "not everything is committed"
+    )
+    return topic_id, logs
+
+
+def rewrite_first_segment(log: PartitionLog) -> None:
+    """Carry out a round that is killed after its first group of segments."""
+    order, generation = order_for(log, FIRST_TIME_US)
+    for event in clean(msgspec.structs.replace(order, segment_bytes=1), PosixStorage()):
+        if isinstance(event, GroupCleaned):
+            assert log.swap(event, generation, TimestampUs(0))
+            return
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["leader", "follower"])
+async def test_cleaned_copies_are_compared_above_the_cleaned_offsets(cluster: Cluster, place: int) -> None:
+    """Replicas that cleaned differently have one digest above every replaced segment, also of an unfinished round."""
+    _, logs = await filled_with_keys(cluster)
+    async with Admin(url(cluster, 1)) as admin:
+        raw = await admin.compare_replicas("flights", 0)
+        rewrite_first_segment(logs[place])
+        unfinished = await admin.compare_replicas("flights", 0)
+        clean_log(logs[1], FIRST_TIME_US)
+        cleaned = await admin.compare_replicas("flights", 0)
+        await admin.alter_topic("flights", config={"cleanup.policy": "delete"})
+        await until(lambda: not any(log.config.compacts for log in logs), "the policy has not changed")
+        deleting = await admin.compare_replicas("flights", 0)
+
+    for found, first in ((raw, 0), (unfinished, 6), (cleaned, 12), (deleting, 12)):
+        assert (found.identical, found.first_offset, found.end_offset) == (True, first, 18)
+    assert [log.cleaning.cleaned for log in logs] == [0, 12, 0]
+
+
+@pytest.mark.parametrize("place", [0, 2], ids=["leader", "follower"])
+async def test_a_copy_that_is_cleaned_during_a_comparison_does_not_differ(
+    cluster: Cluster, place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison in progress continues above the segments that a replica replaces."""
+    monkeypatch.setattr("fairlead_broker.runtime.peer_serving.digests.PIECE_BYTES", 1)
+    topic_id, logs = await filled_with_keys(cluster)
+    broker = cluster.leader(topic_id)
+    assert broker is not None
+    digests = cluster.broker(broker).digests
+    take, pieces = digests._take_piece, list[Offset]()
+
+    async def take_piece(request: DigestRequest, *rest: Any) -> None:
+        """Clean a replica between two pieces."""
+        if len(pieces) == 2:
+            rewrite_first_segment(logs[place])
+        pieces.append(request.first_offset)
+        await take(request, *rest)
+
+    monkeypatch.setattr(digests, "_take_piece", take_piece)
+    async with Admin(url(cluster, 1)) as admin:
+        found = await admin.compare_replicas("flights", 0)
+
+    assert (found.identical, found.first_offset, found.end_offset) == (True, 6, 18)
+    assert pieces[:3] == [0, 1, 2]
 
 
 async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> None:

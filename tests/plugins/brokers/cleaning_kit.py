@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -134,19 +134,35 @@ def order_for(
 
 def clean_log(log: PartitionLog, now_us: int, storage: Storage | None = None, **limits: int) -> RoundDone:
     """Carry out one round, and return its end."""
+    done = clean_beside(log, now_us, lambda: None, storage, **limits)
+    assert done is not None, "the log was cut during the round"
+    return done
+
+
+def clean_beside(
+    log: PartitionLog,
+    now_us: int,
+    before_swap: Callable[[], None],
+    storage: Storage | None = None,
+    **limits: int,
+) -> RoundDone | None:
+    """Carry out one round beside other changes of the log.
+
+    `before_swap` is called before each swap. Returns None if the log was cut, so that a swap was refused.
+    """
     order, generation = order_for(log, now_us, **limits)  # type: ignore[arg-type]
     done = None
     for event in clean(order, storage or PosixStorage()):
         if isinstance(event, GroupCleaned):
-            log.note_removed(event.removed_to)
-            assert log.swap(event, generation, TimestampUs(0)), "the group was not swapped"
+            before_swap()
+            if not log.swap(event, generation, TimestampUs(0)):
+                return None
         elif isinstance(event, RoundDone):
             done = event
         elif isinstance(event, Mapped):
             assert event.until <= order.segments[-1].next_offset
     assert done is not None
-    log.note_cleaned(done)
-    return done
+    return done if log.note_cleaned(done, generation) else None
 
 
 def committed(log: PartitionLog, offset: int | None = None) -> list[Record]:
@@ -156,7 +172,8 @@ def committed(log: PartitionLog, offset: int | None = None) -> list[Record]:
     records, at = [], Offset(start)
     while at < log.end_offset:
         part = log.read(at, 1 << 16, log.end_offset)
-        for piece in log.without_aborted(part) or []:
+        # An accepted loss at the end of the log leaves no bytes.
+        for piece in (log.without_aborted(part) or []) if part.data else []:
             records += [record for record in decode_records(piece) if record.offset >= at]
         assert part.next_offset > at
         at = part.next_offset

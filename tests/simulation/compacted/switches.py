@@ -32,8 +32,15 @@ _SUM_OF = newest_digest._sum_of
 def _without(dropped: Copying) -> Any:
     """Return the production rule for followers without one of its answers."""
 
-    def rule(end_offset: int, own_removed: int, leader_removed: int, base: int | None = None) -> Copying:
-        how = _COPYING(end_offset, own_removed, leader_removed, base)
+    def rule(
+        end_offset: int,
+        own_removed: int,
+        leader_removed: int,
+        base: int | None = None,
+        *,
+        own_removing: int = 0,
+    ) -> Copying:
+        how = _COPYING(end_offset, own_removed, leader_removed, base, own_removing=own_removing)
         return Copying.APPEND if how is dropped else how
 
     return rule
@@ -112,12 +119,18 @@ SWITCHES: Final = {
     "end-after-cut": Switch(
         "end-after-cut",
         "a follower that is cut to a merged batch continues by its end after the cut",
-        (removal, "copying", lambda end, own, leader, _base=None: _COPYING(end, own, leader)),
+        (
+            removal,
+            "copying",
+            lambda end, own, leader, _base=None, *, own_removing=0: _COPYING(
+                end, own, leader, own_removing=own_removing
+            ),
+        ),
     ),
     "note-removed": Switch(
         "note-removed",
-        "`removed` is stored before tombstones go",
-        (PartitionLog, "note_removed", lambda _self, _offset: None),
+        "the offset below which tombstones may be missing is stored before they go, and told to followers",
+        (PartitionLog, "_announce", lambda _self, _group: None),
     ),
     "take-removed": Switch(
         "take-removed",

@@ -1,4 +1,4 @@
-"""A world of three replicas of a compacted partition, with real logs on disks that lose unsynced changes.
+"""A world of replicas of a compacted partition, with real logs on disks that lose unsynced changes.
 
 Leaders write, followers copy, each replica cleans its own log at random times, and power is cut at any change to a
 disk, even in the middle of a round. Replicas may be away for longer than `delete.retention.ms`, be replaced by empty
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cleaning_kit import KeyedBatches, clean_log, committed
+from cleaning_kit import KeyedBatches, clean_beside, committed
 from compacted.judge import (
     History,
     OffsetsCovered,
@@ -30,7 +30,7 @@ from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import LeaderEpoch, Offset, ProducerId, TimestampUs
 from fairlead_broker.compaction import removal
 from fairlead_broker.compaction.removal import Copying
-from fairlead_broker.log import BadCopy, LogDamaged, LogDirectory, PartitionLog
+from fairlead_broker.log import BadCopy, LogCut, LogDamaged, LogDirectory, PartitionLog
 from fairlead_broker.log.cleaning_plan import plan_round
 from fairlead_broker.log.copies import first_offsets
 from log_kit import CLUSTER, DIRECTORY, FIRST_TIME_US, PARTITION, TOPIC, SteppingClock
@@ -73,7 +73,7 @@ class Reader:
 class World:
     """One run, determined by its seed."""
 
-    def __init__(self, seed: int, *, has_transactions: bool = False) -> None:
+    def __init__(self, seed: int, *, has_transactions: bool = False, copies_in_rounds: bool = False) -> None:
         """Create empty replicas, the first of which leads."""
         self.rng = random.Random(seed)
         self.losses = Losses()
@@ -85,6 +85,7 @@ class World:
         self.epoch = 0
         self.high_watermark = 0
         self.has_transactions = has_transactions
+        self.copies_in_rounds = copies_in_rounds
         self.transactions = 0
         self.copied: dict[int, int] = {}
         """Log end offset of each replica, as far as the current leader knows."""
@@ -195,15 +196,17 @@ class World:
         if end < leader.log.end_offset:
             found = leader.log.read(end, self.rng.choice((1, 700)), leader.log.end_offset).data
             base, _ = first_offsets(found)
-        how = removal.copying(end, follower.log.cleaning.removed, leader.log.cleaning.removed, base)
-        follower.leader_removed = leader.log.cleaning.removed
+        state, leader_removed = follower.log.cleaning, leader.log.cleaning.lacks_below
+        how = removal.copying(end, state.removed, leader_removed, base, own_removing=state.removing)
+        follower.leader_removed = leader_removed
         if how is Copying.COPY_AGAIN and number not in self.isr:
             self.counts["copied again"] += follower.log.end_offset > 0
             follower.log.restart_at(leader.log.log_start_offset)
             self.take_removed(follower)
         elif how is Copying.LOWER:
             self.counts["lowered"] += 1
-            follower.log.take_removed(Offset(follower.leader_removed))
+            lowered = removal.lowered_removed(end, leader_removed, base)
+            follower.log.lower_removed(Offset(lowered))
         if found is not None and base is not None and end == follower.log.end_offset:
             self.counts["cut to a merged batch"] += base < end
             may_cut = number not in self.isr
@@ -212,6 +215,9 @@ class World:
             except BadCopy:
                 # The follower asks for the records again.
                 self.counts["bad copies"] += 1
+            except LogCut:
+                # The leader's batch begins inside a batch of the follower, which continues at the base of that batch.
+                self.counts["cut again"] += 1
             follower.log.sync()
         self.copied[number] = follower.log.end_offset
         follower.log.checkpoint_high_watermark = Offset(min(self.high_watermark, follower.log.end_offset))
@@ -241,9 +247,19 @@ class World:
             present = [each.log.end_offset for each in self.replicas if each.is_alive]
             limit = min(self.high_watermark, *present)
         before = log.cleaning.removed
+        is_copying = self.copies_in_rounds and number != self.leader and self.rng.random() < 0.3
+
+        def copy() -> None:
+            """Let a follower copy while its round runs, which may cut its log."""
+            if is_copying:
+                self.copy(number)
+
         try:
-            clean_log(log, self.now_us, replica.disk, removal_limit=limit, stable_offset=log.stable_offset())
-            self.counts["rounds"] += 1
+            done = clean_beside(
+                log, self.now_us, copy, replica.disk, removal_limit=limit, stable_offset=log.stable_offset()
+            )
+            self.counts["rounds"] += done is not None
+            self.counts["refused swaps"] += done is None
             self.counts["tombstones went"] += log.cleaning.removed > before
         except PowerCut:
             self.counts["cut rounds"] += 1
@@ -427,7 +443,7 @@ class Verdict:
     counts: Counter[str]
 
 
-def run(seed: int, *, has_transactions: bool = False) -> Verdict:
-    """Run the world for a seed, without or with aborted transactions."""
-    world = World(seed, has_transactions=has_transactions)
+def run(seed: int, *, has_transactions: bool = False, copies_in_rounds: bool = False) -> Verdict:
+    """Run the world for a seed, without or with aborted transactions, and with copies before the swaps of rounds."""
+    world = World(seed, has_transactions=has_transactions, copies_in_rounds=copies_in_rounds)
     return Verdict(seed, violation_of(world.run), world.counts)

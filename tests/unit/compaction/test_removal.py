@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead_broker.compaction.removal import Copying, copying
+from fairlead_broker.compaction.cleanable import CleaningState
+from fairlead_broker.compaction.removal import Copying, copying, lowered_removed
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,20 @@ def test_a_log_that_ends_inside_a_merged_batch_ends_at_its_base_offset(
 ) -> None:
     """A log that ends inside a merged batch counts as ending at the batch's base offset, if that is lower."""
     assert copying(100, own, leader, first_base) is expected
+
+
+def test_a_crash_before_a_replacement_counts_for_others_but_not_for_the_replica_itself() -> None:
+    """An announced removal makes other replicas copy again, and the replica itself keep what it may lack."""
+    state = CleaningState(cleaned=10, rewritten=70, removed=20, removing=60)
+
+    assert (state.lacks_below, state.differs_below) == (60, 70)
+    assert copying(50, state.removed, 60, own_removing=state.removing) is Copying.COPY_AGAIN
+    assert copying(50, state.removed, 10, own_removing=state.removing) is Copying.LOWER
+    assert copying(60, state.removed, 10, own_removing=state.removing) is Copying.APPEND
+
+
+def test_a_follower_keeps_the_offset_up_to_its_own_end() -> None:
+    """The lowered offset is the leader's or the end that stays after a cut, whichever is higher."""
+    lowered = [lowered_removed(50, 60), lowered_removed(50, 10), lowered_removed(50, 10, 40)]
+
+    assert lowered == [60, 50, 40]

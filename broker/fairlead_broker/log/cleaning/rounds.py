@@ -8,6 +8,7 @@ directly. A round opens files by their paths, changes no existing file and has n
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -55,6 +56,15 @@ class CleaningFailed(Exception):
         """End of the segment."""
 
 
+class LostRange(msgspec.Struct, frozen=True):
+    """Offsets of a segment whose loss was accepted. The new segment has a gap in their place."""
+
+    first_offset: Offset
+    next_offset: Offset
+    stop: int
+    """Position of the batch at `next_offset`, or the end of the file."""
+
+
 class SegmentRange(msgspec.Struct, frozen=True):
     """A closed segment that a round reads."""
 
@@ -62,6 +72,22 @@ class SegmentRange(msgspec.Struct, frozen=True):
     next_offset: Offset
     size: int
     """Size of the segment's batches in bytes."""
+    lost: tuple[LostRange, ...] = ()
+    """Lost ranges in ascending order."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the segment has no readable offset."""
+        return any(each.first_offset == self.base_offset and self.ends_in(each) for each in self.lost)
+
+    @property
+    def ends_lost(self) -> bool:
+        """Whether the last offset of the segment is lost."""
+        return any(map(self.ends_in, self.lost))
+
+    def ends_in(self, lost: LostRange) -> bool:
+        """Return whether a lost range reaches the end of the segment."""
+        return lost.next_offset == self.next_offset
 
 
 class CleaningOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +129,12 @@ class GroupCleaned(msgspec.Struct, frozen=True, tag="group"):
     base_offsets: tuple[Offset, ...]
     """Base offsets of the old segments. The first offset is also the base offset of the new segment."""
     next_offset: Offset
+    cleaned_to: Offset
+    """Offset below which the batches of the new segment may differ from those of the old segments."""
     removed_to: Offset
     """Offset after the last tombstone or marker that this round removed, or 0."""
+    lost: tuple[tuple[Offset, Offset], ...] = ()
+    """First and next offset of each lost range that was left out."""
 
 
 class RoundDone(msgspec.Struct, frozen=True, tag="done"):
@@ -154,7 +184,9 @@ class _Round:
             yield GroupCleaned(
                 tuple(segment.base_offset for segment in group),
                 group[-1].next_offset,
+                min(until, group[-1].next_offset),
                 Offset(self._totals.removed_to),
+                tuple((each.first_offset, each.next_offset) for segment in group for each in segment.lost),
             )
         totals = self._totals
         horizon_us = None if totals.oldest_horizon_us == NO_HORIZON else totals.oldest_horizon_us
@@ -197,11 +229,21 @@ class _Round:
         cleaned = CleanedBatches(self._order.facts, fates, self._totals)
         builder = WindowBuilder(lambda header: fates.has_rows(header) and newest.may_be_in(header))
         for segment in group:
+            edges = {each.next_offset for each in segment.lost}
             for header, batch in self._batches(segment):
+                if header.base_offset in edges:
+                    self._finish(builder, newest, cleaned, writer)
+                    writer.begin_after_gap()
                 _check(segment, header, builder.add, batch)
                 if builder.is_full:
                     self._write_window(builder, newest, cleaned, writer)
                     yield from self._progress(PROGRESS_BYTES)
+        self._finish(builder, newest, cleaned, writer)
+
+    def _finish(
+        self, builder: WindowBuilder, newest: NewestRecords, cleaned: CleanedBatches, writer: _GroupWriter
+    ) -> None:
+        """Write all batches that were read, so that no batch covers the offsets of a lost range."""
         if not builder.is_empty:
             self._write_window(builder, newest, cleaned, writer)
         for found, data in cleaned.finish():
@@ -229,13 +271,18 @@ class _Round:
 
 
 def stored_batches(file: File, segment: SegmentRange) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the batches of a segment; the offsets must be contiguous. Only the stamps are verified.
+    """Yield the batches of a segment; the offsets outside the lost ranges must be contiguous.
 
-    Raises `CleaningFailed` and `OSError`.
+    Only the stamps are verified. Raises `CleaningFailed` and `OSError`.
     """
-    position, expected = 0, int(segment.base_offset)
+    position, expected, lost = 0, int(segment.base_offset), deque(segment.lost)
     buffer, start = memoryview(b""), 0
-    while position < segment.size:
+    while True:
+        while lost and expected == lost[0].first_offset:
+            skipped = lost.popleft()
+            position, expected = skipped.stop, skipped.next_offset
+        if position >= segment.size:
+            break
         at = position - start
         left = len(buffer) - at
         nbytes = 0
@@ -287,11 +334,22 @@ def _check(
 
 
 def _groups(order: CleaningOrder, until: Offset) -> Iterator[tuple[SegmentRange, ...]]:
-    """Yield groups of adjacent segments below the end of the range that together fit into one segment."""
+    """Yield groups of adjacent segments below the end of the range that together fit into one segment.
+
+    A group ends with a segment whose last offset is lost. A segment without a readable offset is in no group.
+    """
     group: list[SegmentRange] = []
     for segment in order.segments:
         if segment.base_offset >= until:
             break
+        if group and group[-1].ends_lost:
+            yield tuple(group)
+            group = []
+        if segment.is_lost:
+            if group:
+                yield tuple(group)
+            group = []
+            continue
         size = sum(each.size for each in group) + segment.size
         if group and (size > order.segment_bytes or segment.next_offset - group[0].base_offset > OFFSETS_MAX):
             yield tuple(group)
@@ -321,12 +379,16 @@ class _GroupWriter:
         self._aborted: list[AbortedTransaction] = []
         self._size = self._flushed = self._reported = 0
         self._buffers: list[bytes] = []
+        self._is_after_gap = False
         self._file = self._create(LOG_SUFFIX)
 
     def write(self, header: BatchHeader | None, data: bytes) -> None:
         """Add a batch to the segment. `header` is given for a stored batch that is kept unchanged."""
         found = read_header(data) if header is None else header
-        self._index.note(found.base_offset, self._size, found.max_time_us, self._interval_bytes)
+        # A batch after a gap has an index entry, since readers cannot reach it from an earlier entry.
+        interval_bytes = 0 if self._is_after_gap else self._interval_bytes
+        self._is_after_gap = False
+        self._index.note(found.base_offset, self._size, found.max_time_us, interval_bytes)
         if header is not None and header.is_control and header.base_offset >= self._until:
             extension = data[HEADER_BYTES : HEADER_BYTES + header.extension_bytes]
             marker = read_marker(extension, header.producer_id, header.producer_epoch)
@@ -337,6 +399,10 @@ class _GroupWriter:
         self._size += len(data)
         if self._size - self._flushed >= WRITE_BYTES:
             self._flush()
+
+    def begin_after_gap(self) -> None:
+        """Record that offsets are missing before the next batch."""
+        self._is_after_gap = True
 
     def take_written(self) -> int:
         """Return the number of bytes written since the last call."""

@@ -67,6 +67,19 @@ def _without(damage: DamagedRange, accepted: Iterable[DamagedRange]) -> Iterator
         yield DamagedRange(first, damage.next_good_offset)
 
 
+def ranges_within(
+    damaged: Iterable[DamagedRange], first_offset: Offset, next_offset: Offset
+) -> tuple[DamagedRange, ...]:
+    """Return the parts of damaged ranges that lie between two offsets."""
+    return tuple(
+        DamagedRange(
+            max(each.first_offset, first_offset), min(each.next_good_offset, next_offset), each.accepted
+        )
+        for each in damaged
+        if each.first_offset < next_offset and each.next_good_offset > first_offset
+    )
+
+
 def skip_accepted(damaged: Iterable[DamagedRange], offset: Offset) -> Offset:
     """Return the first offset at or after `offset` whose loss was not accepted. `damaged` is in ascending order."""
     for damage in damaged:

@@ -10,8 +10,16 @@ next segment: otherwise a read that continues in the next segment would skip rec
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fairlead_api.identifiers import Offset
-from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, verify_batches
+from fairlead_broker.log.segments.batch_walk import (
+    NO_EPOCH,
+    BadBatch,
+    find_good_batch,
+    verify_batches,
+    walk_headers,
+)
 from fairlead_broker.log.segments.damage import DamagedRange
 from fairlead_broker.log.segments.storage import File
 
@@ -76,3 +84,25 @@ def place_behind_damage(
             position, expected = good.position, good.header.base_offset
         else:
             return None
+
+
+def position_after_loss(
+    file: File, size: int, position: int, expected: int, lost: DamagedRange, offset_stop: int
+) -> int | None:
+    """Return the position at which the bytes of a lost range end, or None if no batch ends or begins at its offsets.
+
+    The walk begins at `position` with the batch whose base offset is `expected`, at or below the range. The segment
+    ends at `offset_stop`. Raises `OSError`.
+    """
+    start, at = position, expected
+    with suppress(BadBatch):
+        for batch in walk_headers(file, position, size, expected, offset_stop=offset_stop):
+            if at >= lost.first_offset:
+                break
+            start, at = batch.end, batch.header.next_offset
+    if at != lost.first_offset:
+        return None
+    if lost.next_good_offset >= offset_stop:
+        return size
+    place = place_behind_damage(file, size, start, at, lost.next_good_offset, offset_stop)
+    return None if place is None or place[1] != lost.next_good_offset else place[0]

@@ -27,7 +27,7 @@ from fairlead_broker.log.errors import (
 )
 from fairlead_broker.log.segments.batch_walk import NO_EPOCH, BadBatch, find_good_batch, walk_headers
 from fairlead_broker.log.segments.damage import DamagedRange
-from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage
+from fairlead_broker.log.segments.damage_search import first_damage, place_behind_damage, position_after_loss
 from fairlead_broker.log.segments.indexes import (
     OFFSET_INDEX,
     TIME_INDEX,
@@ -173,6 +173,23 @@ class Segment:
             )
         except OSError as error:
             raise self._unreadable(position, error) from error
+
+    def position_after_loss(self, lost: DamagedRange) -> int:
+        """Return the position at which the bytes of an accepted loss end.
+
+        Raises `LogDamaged` if no batch ends where the loss begins, and `StorageFailed` if the disk cannot be read.
+        """
+        body = self.load()
+        position, expected = body.index.place_at_or_below(lost.first_offset)
+        expected = max(expected, self.base_offset)
+        try:
+            found = position_after_loss(body.file, body.size, position, expected, lost, self.next_offset)
+        except OSError as error:
+            raise self._unreadable(position, error) from error
+        if found is None:
+            reason = "the batches do not match the accepted loss"
+            raise LogDamaged(self.path, lost.first_offset, lost.next_good_offset, reason)
+        return found
 
     def _place_behind_damage(self, offset: Offset) -> tuple[int, int] | None:
         stop, body = self.offset_stop, self.load()

@@ -20,7 +20,7 @@ from fairlead_api.identifiers import (
     Offset,
     TopicIdPartition,
 )
-from fairlead_broker.compaction.removal import Copying, copying
+from fairlead_broker.compaction.removal import Copying, copying, lowered_removed
 from fairlead_broker.log import BadCopy, LogError, PartitionLog, StorageFailed
 from fairlead_broker.log.copies import first_offsets
 from fairlead_broker.peers.messages import EpochBegin, ReplicaFetchResult
@@ -60,8 +60,8 @@ class AppendCopies:
     data: memoryview
     end_offset: Offset
     """End of the log at the time of the fetch."""
-    removed: Offset | None = None
-    """The leader's `removed`, to which the replica lowers its own `removed` before the append; None if unchanged."""
+    lacks_below: Offset | None = None
+    """Offset below which the log may lack tombstones, lowered to this value before the append; None if unchanged."""
 
 
 DiskWork: TypeAlias = AppendCopies | TruncateTo | RestartAt | SkipTo | MoveLogStart
@@ -159,7 +159,8 @@ class FollowerReplica:
         self._leader_removed = result.removed
         self.log.note_deleted(result.deleted_to)
         end = self.log.end_offset
-        how = copying(end, self.log.cleaning.removed, result.removed, _cut_to(end, result))
+        state, base = self.log.cleaning, _cut_to(end, result)
+        how = copying(end, state.removed, result.removed, base, own_removing=state.removing)
         if how is Copying.COPY_AGAIN and not self._is_eligible:
             if self.log.end_offset > self.log.log_start_offset:
                 self._shared.copied_again()
@@ -175,7 +176,9 @@ class FollowerReplica:
             )
         )
         if result.data:
-            lowered = result.removed if how is Copying.LOWER else None
+            lowered = None
+            if how is Copying.LOWER:
+                lowered = Offset(lowered_removed(end, result.removed, base))
             work.append(AppendCopies(result.data[0], self._end, lowered))
         return work
 
@@ -204,9 +207,9 @@ class FollowerReplica:
     def do(self, work: DiskWork) -> None:
         """Execute disk work. The call blocks and runs in the disk pool. Raises LogError."""
         match work:
-            case AppendCopies(data, end_offset, removed):
-                if removed is not None:
-                    self.log.take_removed(removed)
+            case AppendCopies(data, end_offset, lacks_below):
+                if lacks_below is not None:
+                    self.log.lower_removed(lacks_below)
                 self.log.append_copies(
                     data, end_offset, self.following.leader_epoch, may_cut=not self._is_eligible
                 )

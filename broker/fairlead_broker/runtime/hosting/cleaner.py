@@ -21,7 +21,7 @@ from fairlead_api.identifiers import Offset, TimestampUs, TopicIdPartition
 from fairlead_api.timestamps import format_timestamp
 from fairlead_broker.clock import Clock
 from fairlead_broker.compaction.key_hashes import SEED_BYTES
-from fairlead_broker.log import LogClosed, LogError, PartitionLog, StorageFailed
+from fairlead_broker.log import LogClosed, LogError, StorageFailed
 from fairlead_broker.log.cleaning.process import RoundFailed
 from fairlead_broker.log.cleaning.rounds import CleaningOrder, GroupCleaned, Mapped, Progress, RoundDone
 from fairlead_broker.log.cleaning_plan import PlannedRound, cleaning_order, plan_round
@@ -280,11 +280,13 @@ class Cleaner:
                         release_us = TimestampUs(
                             self._clock.now_us() + partition.config.file_delete_delay_ms * 1000
                         )
-                        swap = partial(_swap, partition.log, event, chosen.planned.generation, release_us)
+                        swap = partial(partition.log.swap, event, chosen.planned.generation, release_us)
                         if not await self._pool.run(swap):
                             return "abandoned"
                     case RoundDone():
-                        await self._pool.run(partition.log.note_cleaned, event)
+                        generation = chosen.planned.generation
+                        if not await self._pool.run(partition.log.note_cleaned, event, generation):
+                            return "abandoned"
                         self._report(chosen, event)
                     case RoundFailed():
                         await self._round_failed(partition, event)
@@ -335,12 +337,6 @@ class Cleaner:
             kept_records=done.kept_records,
             dropped_records=done.dropped_records,
         )
-
-
-def _swap(log: PartitionLog, group: GroupCleaned, generation: int, release_us: TimestampUs) -> bool:
-    """Replace a group of segments. The offset below which markers may be missing is recorded first. The call blocks."""
-    log.note_removed(Offset(group.removed_to))
-    return log.swap(group, generation, release_us)
 
 
 async def _sleep(seconds: float) -> None:

@@ -139,7 +139,7 @@ class _Reading:
             high_watermark=self._high_watermark,
             log_start_offset=self.partition.log_start_offset,
             deleted_to=self.partition.log.deleted_to,
-            removed_to=Offset(self.partition.log.cleaning.removed),
+            removed_to=Offset(self.partition.log.cleaning.lacks_below),
             last_stable_offset=self.limit if self._committed else self.partition.stable_limit,
             leader_epoch=self.partition.leader_epoch,
         )

@@ -84,7 +84,7 @@ class Cleanings:
             state="held" if self._requests.is_on else "off",
             log_end_offset=log.end_offset,
             cleaned_offset=log.cleaning.cleaned,
-            removed_offset=log.cleaning.removed,
+            removed_offset=log.cleaning.lacks_below,
             dirty_bytes=planned.range.dirty_bytes,
             dirty_ratio=round(planned.range.dirty_ratio, 4),
             requested_offset=None if wanted is None else wanted.end_offset,

@@ -49,6 +49,10 @@ class _Replica:
     detail: str | None = None
     taken: hashlib._Hash = field(default_factory=hashlib.sha256)
 
+    def forget_pieces(self) -> None:
+        """Begin the comparison of this replica again, unless it has failed."""
+        self.first_difference, self.taken = None, hashlib.sha256()
+
 
 class Digests:
     """Computes digests of this broker's copies, and compares replicas of the partitions that this broker leads."""
@@ -87,7 +91,7 @@ class Digests:
                 log_end_offset=end_offset,
                 damaged_offset=range_.damaged_offset,
                 detail=range_.detail,
-                cleaned_offset=Offset(log.cleaning.cleaned),
+                cleaned_offset=Offset(log.cleaning.differs_below),
             )
 
         if end_offset < end:
@@ -134,10 +138,9 @@ class Digests:
         record = self._metadata.partitions(key.topic_id)[key.partition].value
         replicas = [_Replica(each.broker) for each in record.replicas]
         over = self._clock.monotonic() + COMPARE_SECONDS_MAX
-        if partition.config.compacts:
-            # Replicas clean their logs at different times, so their bytes are certain to be equal only where no replica
-            # has cleaned its log.
-            first = max(first, min(end, await self._highest_cleaned(key, end, replicas)))
+        # Replicas clean their logs at different times, so their bytes are certain to be equal only where no replica has
+        # cleaned its log. Cleaned parts stay if the topic is no longer compacted.
+        first = max(first, min(end, await self._highest_cleaned(key, end, replicas)))
         at, more = first, True
         while more:
             request = DigestRequest(
@@ -158,6 +161,13 @@ class Digests:
                 own,
                 led,
             )
+            cleaned = min(end, _highest_cleaned(replicas))
+            if cleaned > request.first_offset:
+                # A replica has cleaned its log since the comparison began.
+                first = at = cleaned
+                more = at < end
+                for replica in replicas:
+                    replica.forget_pieces()
             if self._clock.monotonic() >= over:
                 break
         return PartitionDigest(
@@ -212,12 +222,18 @@ class Digests:
         empty = DigestRequest(
             topic_id=key.topic_id, partition=key.partition, first_offset=end, end_offset=end, max_bytes=1
         )
-        highest = (await self.digest(empty)).cleaned_offset
-        for replica in replicas:
-            if replica.broker != self._peers.own.broker:
-                with suppress(PeerUnavailable, ProblemError):
-                    highest = max(highest, (await self._peers.digest(replica.broker, empty)).cleaned_offset)
-        return highest
+        own = self._peers.own.broker
+        async with asyncio.TaskGroup() as group:
+            for replica in replicas:
+                group.create_task(self._ask_cleaned(replica, empty, own))
+        return _highest_cleaned(replicas)
+
+    async def _ask_cleaned(self, replica: _Replica, empty: DigestRequest, own: BrokerId) -> None:
+        with suppress(PeerUnavailable, ProblemError):
+            is_own = replica.broker == own
+            replica.answer = await (
+                self.digest(empty) if is_own else self._peers.digest(replica.broker, empty)
+            )
 
     async def _take_piece(
         self, request: DigestRequest, replicas: list[_Replica], own: BrokerId, led: RangeDigest
@@ -252,6 +268,11 @@ def _checked_range(
         if each > high_watermark:
             raise refusals.offset_out_of_range(partition.topic, partition.index, each, start, high_watermark)
     return first, max(first, end)
+
+
+def _highest_cleaned(replicas: list[_Replica]) -> Offset:
+    """Return the highest offset below which any replica has cleaned its log, according to the last answers."""
+    return max((each.answer.cleaned_offset for each in replicas if each.answer), default=Offset(0))
 
 
 def _up_to(request: DigestRequest, end_offset: Offset) -> DigestRequest:

@@ -112,7 +112,7 @@ class ReplicaCursor:
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
             lost_epochs=tuple(epoch_begin(each) for each in lost),
-            removed=Offset(partition.log.cleaning.removed),
+            removed=Offset(partition.log.cleaning.lacks_below),
             deleted_to=partition.log.deleted_to,
             data=data,
         )

@@ -23,10 +23,11 @@ from fairlead_api.batch.batches import Record
 from fairlead_api.configuration import TopicConfig
 from fairlead_api.identifiers import Offset, ProducerId, TimestampUs
 from fairlead_broker.compaction import windows
+from fairlead_broker.compaction.cleanable import NEVER_CLEANED
 from fairlead_broker.compaction.key_map import BUFFER_BYTES_MIN, SLOT_BYTES
 from fairlead_broker.log import PartitionLog
-from fairlead_broker.log.cleaning.rounds import CleaningFailed, GroupCleaned, clean
-from fairlead_broker.log.errors import SegmentReplaced
+from fairlead_broker.log.cleaning.rounds import CleaningFailed, Event, GroupCleaned, RoundDone, clean
+from fairlead_broker.log.errors import DiskFull, SegmentReplaced
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.producers.entries import KeyEntry, ProducerEntry
 from log_kit import FIRST_TIME_US, LogBox, begin
@@ -183,6 +184,74 @@ def test_a_log_that_was_cut_during_a_round_keeps_its_segments(box: LogBox) -> No
     assert not log.swap(group, generation, TimestampUs(0))
     assert [record.offset for record in committed(log)] == [0, 1]
     assert not list(log.folder.glob("*.cleaned"))
+
+
+def test_a_full_disk_before_a_swap_leaves_the_log_unchanged(box: LogBox) -> None:
+    """If the checkpoint before a swap finds no space, the log keeps its segments, and the cleaned files are removed."""
+    log = box.open()
+    begin(log)
+    KeyedBatches(log).append([(b"a", b"1"), (b"a", b"2")])
+    roll(log)
+
+    def fill() -> None:
+        """Find no space."""
+        raise DiskFull("no space")
+
+    log.on_offsets_moved(fill)
+    with pytest.raises(DiskFull):
+        clean_log(log, FIRST_TIME_US)
+    log.on_offsets_moved(box.opened.write_checkpoint)
+    left = list(log.folder.glob("*.cleaned"))
+    state, unchanged = log.cleaning, committed(log)
+    clean_log(log, FIRST_TIME_US)
+
+    assert not left
+    assert (state, len(unchanged)) == (NEVER_CLEANED, 2)
+    assert [record.offset for record in committed(log)] == [1]
+
+
+def test_a_swap_is_known_after_a_crash_before_the_end_of_its_round(box: LogBox) -> None:
+    """The end of the replaced segments is durable before the swap, and falls with the end of the log."""
+    log = box.open()
+    begin(log)
+    KeyedBatches(log).append([(b"a", b"1"), (b"a", b"2")])
+    roll(log)
+    KeyedBatches(log).append([(b"a", b"3")])
+    order, generation = order_for(log, FIRST_TIME_US)
+    group = next(event for event in clean(order, PosixStorage()) if isinstance(event, GroupCleaned))
+    log.sync()
+    assert log.swap(group, generation, TimestampUs(0))
+    box.kill()
+    log = box.open()
+    state = log.cleaning
+    log.truncate_to(Offset(0))
+
+    assert (state.cleaned, state.differs_below) == (0, 2)
+    assert log.cleaning.differs_below == 0
+
+
+def test_a_round_whose_log_was_cut_after_its_last_swap_is_not_recorded(box: LogBox) -> None:
+    """Records that follow a cut below the end of a round are not taken for cleaned records."""
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    batches.append([(b"a", b"1")])
+    batches.append([(b"a", b"2")])
+    roll(log)
+    order, generation = order_for(log, FIRST_TIME_US)
+    events = list[Event]()
+    for event in clean(order, PosixStorage()):
+        events.append(event)
+        if isinstance(event, GroupCleaned):
+            assert log.swap(event, generation, TimestampUs(0))
+            log.truncate_to(Offset(0))
+            batches.append([(b"b", b"3")])
+            batches.append([(b"b", b"4")])
+    done = events[-1]
+
+    assert isinstance(done, RoundDone)
+    assert not log.note_cleaned(done, generation)
+    assert log.cleaning.cleaned == 0
 
 
 def test_readers_of_replaced_segments_end_undisturbed(box: LogBox) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaning_kit import clean_log, committed, newest, roll
+from cleaning_kit import clean_log, committed, newest, order_for, roll
 from fairlead_api.batch.batches import encode, record_batch
 from fairlead_api.identifiers import Acks, Offset
 from fairlead_broker.compaction.fates import VERBATIM_BYTES
 from fairlead_broker.log import PartitionLog
+from fairlead_broker.log.cleaning.rounds import GroupCleaned, clean
+from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.runtime.leading.producing import ProduceItem
 from following_kit import RealFollower, everything, start_following
 from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
@@ -111,7 +113,7 @@ async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: 
     follower.follow(0, await leading.stored(), log)
     await follower.caught_up(2)
 
-    assert log.cleaning.removed == 0
+    assert (log.cleaning.removed, log.cleaning.lacks_below) == (1, 1)
 
 
 async def test_a_follower_that_is_cut_before_its_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
@@ -132,3 +134,30 @@ async def test_a_follower_that_is_cut_before_its_tombstone_copies_again(tmp_path
     assert newest(committed(log)).keys() == {b"kept", b"large", b"later"}
     assert everything(log) == everything(led)
     assert log.cleaning.removed == 4
+
+
+async def test_a_follower_whose_swap_was_interrupted_copies_again(tmp_path: Path, tasks: Tasks) -> None:
+    """A crash before a swap leaves a deleted record with the follower, which does not restore the deleted key."""
+    leading, follower = await begun(tmp_path, tasks)
+    await put(leading, b"large", bytes(VERBATIM_BYTES))
+    await put(leading, b"deleted", None)
+    await follower.caught_up(4)
+    log = await away(follower)
+    roll(log)
+    log.checkpoint_high_watermark = Offset(4)
+    clean_log(log, FIRST_TIME_US)
+    order, _ = order_for(log, LATER_US, removal_limit=4)
+    [group] = [event for event in clean(order, PosixStorage()) if isinstance(event, GroupCleaned)]
+    log._announce(group)
+    announced = log.cleaning
+    await put(leading, b"later", b"2")
+    led = await settled(leading, 5)
+    clean_log(led, FIRST_TIME_US)
+    clean_log(led, LATER_US, removal_limit=5)
+    follower.follow(0, await leading.stored(), log)
+    await follower.caught_up(5)
+
+    assert newest(committed(log)).keys() == {b"kept", b"large", b"later"}
+    assert everything(log) == everything(led)
+    assert (announced.removed, announced.lacks_below) == (0, 4)
+    assert led.cleaning.removed == log.cleaning.removed == log.cleaning.lacks_below == 4

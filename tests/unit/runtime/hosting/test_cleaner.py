@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -187,6 +188,28 @@ async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) 
     assert chosen is None
     assert kit.count("fairlead_cleaner_rounds_total", outcome="done") == 2
     assert b"k0" in {record.key for record in committed(kit.replica.log)}
+
+
+async def test_a_refused_swap_claims_no_removed_tombstone(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the log is cut before the swap of a round that removes tombstones, `removed` stays as it was."""
+    batches = KeyedBatches(kit.replica.log, time_us=FIRST_TIME_US + 10**6)
+    batches.append([(b"k0", None)])
+    roll(kit.replica.log)
+    await ran(kit, "done")
+    kit.clock.time_us += 10**12
+    swap = PartitionLog.swap
+
+    def cut_and_swap(log: PartitionLog, *arguments: Any) -> bool:
+        """Drop the tombstone from the log before the swap."""
+        log.truncate_to(Offset(39))
+        return swap(log, *arguments)
+
+    monkeypatch.setattr(PartitionLog, "swap", cut_and_swap)
+    await ran(kit, "abandoned")
+    state = kit.replica.log.cleaning
+
+    assert (state.removed, state.lacks_below) == (0, 0)
+    assert state.cleaned == kit.replica.log.end_offset < 40
 
 
 @pytest.fixture
