@@ -9,10 +9,12 @@ import hashlib
 import os
 import ssl
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -30,10 +32,15 @@ from figures import record
 from waiting import pause, until
 
 FREE = "127.0.0.1:0"
-POOLS = ("disk-", "opening-", "sync")
+POOLS = ("asyncio_", "disk-", "opening-", "sync")
 """Beginnings of the names of threads in pools."""
-SLOW_MACHINE = 4
-"""Factor for the slowest call, because brokers and clients share one process and two processors."""
+SLOWEST_SECONDS_MAX = 0.25
+BASELINE_FACTOR = 1.5
+"""Factor for the slowest call, against the slowest call in equally long times without replacements, on a machine on
+which even the latter exceeds the limit: brokers and clients share one process and two processors.
+"""
+BLOCK = 12
+"""Number of replacements between two times without replacements."""
 
 
 async def shown(address: str | None, ca: Path, client: Path | None = None) -> str:
@@ -100,19 +107,60 @@ class Traffic:
     sent: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
-    slowest: float = 0.0
-    """Seconds of the slowest send."""
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {"quiet": [], "replacing": []})
+    """Latencies of sends, by the name of the time in which each send began."""
+    now: str = "replacing"
+    """Name of the current time."""
+    under_way: Counter[str] = field(default_factory=Counter)
+    """Number of sends that have begun in a time and have not ended."""
     tailed: int = 0
     """Number of lines that the tail has read."""
 
     async def produce(self, producer: Producer, number: int) -> None:
         """Send records one by one, at most twenty per second."""
         while not self.done.is_set():
-            value, begun = b"%d-%d" % (number, len(self.sent)), clock.monotonic()
+            value, now, begun = b"%d-%d" % (number, len(self.sent)), self.now, clock.monotonic()
+            self.under_way[now] += 1
             await producer.send_and_wait("flights", value)
-            self.slowest = max(self.slowest, clock.monotonic() - begun)
+            self.under_way[now] -= 1
+            self.seconds.setdefault(now, []).append(clock.monotonic() - begun)
             self.sent.append(value)
             await pause(0.05)
+
+    async def be_quiet(self, seconds: float) -> None:
+        """Send without replacements for a time, and then begin the time of replacements."""
+        if seconds:
+            self.now = "quiet"
+            await pause(seconds)
+        self.now = "replacing"
+
+    async def end_replacing(self) -> None:
+        """End the time of replacements, and wait until its sends have ended.
+
+        `resources` may then stop the process to collect its garbage, without an effect on the judged latencies.
+        """
+        self.now = "ending"
+        await until(lambda: not self.under_way["replacing"], seconds=30)
+
+    def milliseconds(self, now: str) -> dict[str, float]:
+        """Return the number, the high percentiles and the maximum of the latencies in one kind of time."""
+        taken = sorted(self.seconds[now])
+        percentiles = {f"p{share}_ms": taken[int(len(taken) * share / 100)] for share in (50, 99, 99.9)}
+        figures = {
+            name: round(each * 1000, 1) for name, each in {**percentiles, "slowest_ms": taken[-1]}.items()
+        }
+        return {"sends": len(taken), **figures}
+
+    def outcome(self) -> dict[str, Any]:
+        """Return the counts of records, and the latencies in each kind of time."""
+        lost = len(set(self.sent) - set(self.read))
+        return {
+            "acknowledged": len(self.sent),
+            "lost": lost,
+            "twice": len(self.read) + lost - len(self.sent),
+            "tailed": self.tailed,
+            **{now: self.milliseconds(now) for now in ("quiet", "replacing") if self.seconds[now]},
+        }
 
     async def tail(self) -> None:
         """Tail the topic repeatedly for a second."""
@@ -154,7 +202,7 @@ async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("renewals", "seconds"),
-    [(2, 0.0), pytest.param(120, 5.0, marks=[pytest.mark.scenario, pytest.mark.timeout(1800)])],
+    [(2, 0.0), pytest.param(120, 5.0, marks=[pytest.mark.scenario, pytest.mark.timeout(3000)])],
 )
 async def test_no_call_fails_while_certificates_are_replaced(
     authority: Authority, tls: Path, tmp_path: Path, renewals: int, seconds: float
@@ -163,7 +211,9 @@ async def test_no_call_fails_while_certificates_are_replaced(
 
     The replacements also change the authority, while every broker and client accepts both authorities. The long form
     of the test replaces the certificates every five seconds for ten minutes, and afterwards there are no more threads
-    and descriptors than in the middle of the test (rules T8, T9, proof V9).
+    and descriptors than in the middle of the test (rules T8, T9, proof V9). Each minute of replacements follows an
+    equally long time without any. The slowest send takes less than 250 ms, or on a machine that is slower by itself,
+    not much longer than the slowest send without replacements.
     """
     later = Authority.make("Later authority")
     authority.issue().write(tls, authority, later)
@@ -183,13 +233,19 @@ async def test_no_call_fails_while_certificates_are_replaced(
             running_calls.append(tasks.create_task(traffic.tail()))
             held = (0, 0)
             for renewal in range(renewals):
+                if renewal % BLOCK == 0:
+                    await traffic.be_quiet(BLOCK * seconds)
                 before = len(sent)
                 issued = (authority if renewal % 2 else later).issue()
                 issued.write(tls, authority, later)
                 await replace(running, issued, bundle, tls)
                 await until(lambda before=before: len(sent) > before + 20, seconds=30)
-                held = held if renewal != renewals // 2 else resources()
+                if renewal == max(1, (renewals - 1) // 2):
+                    await traffic.end_replacing()
+                    held = resources()
+                    traffic.now = "replacing"
                 await pause(seconds)
+            await traffic.end_replacing()
             # Connections with previous certificates are closed within a minute.
             await until(
                 lambda: all(now <= then for now, then in zip(resources(), held, strict=True)), seconds=90
@@ -198,19 +254,13 @@ async def test_no_call_fails_while_certificates_are_replaced(
             await asyncio.wait(running_calls)
             await until(lambda: len(traffic.read) >= len(sent))
             consuming.cancel()
-        lost = len(set(sent) - set(traffic.read))
         figures = {"brokers": len(running.brokers), "renewals": renewals, "seconds_between": seconds}
-        figures |= {
-            "acknowledged": len(sent),
-            "lost": lost,
-            "twice": len(traffic.read) + lost - len(sent),
-        }
-        figures |= {"tailed": traffic.tailed, "slowest_ms": round(traffic.slowest * 1000)}
-        record("certificates replaced again and again", figures)
+        record("certificates replaced again and again", figures | traffic.outcome())
 
         assert sorted(traffic.read) == sorted(sent)
         assert traffic.tailed > 0
-        assert renewals == 2 or traffic.slowest < 0.25 * SLOW_MACHINE, traffic.slowest
+        slowest, alone = (max(traffic.seconds[kind], default=0.0) for kind in ("replacing", "quiet"))
+        assert not seconds or slowest < max(SLOWEST_SECONDS_MAX, alone * BASELINE_FACTOR), traffic.outcome()
     assert not list(MEMORY_FOLDER.glob(f"{PREFIX}{os.getpid()}-*"))
 
 
