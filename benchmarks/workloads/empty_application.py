@@ -11,8 +11,8 @@ import signal
 
 import uvloop
 
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
-from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.http2_listener import Http2Listener
 
 ANSWER = (

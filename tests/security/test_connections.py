@@ -12,7 +12,7 @@ import pytest
 from audit_kit import Lines
 from certificate_kit import Authority
 from fairlead_api.audit_events import AuditEvent
-from fairlead_broker.server.http.connection_guard import (
+from fairlead_broker.server.connections.connection_guard import (
     LOOK_SECONDS_MAX,
     LOOKS_PER_WAIT,
     UNAUTHENTICATED_FACTOR,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from fairlead_broker.certificates.material import Material, Side
-from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.ops_listener import OpsListener
 from fairlead_broker.settings import Endpoint as Address
 from fairlead_broker.settings import ListenerSettings

@@ -16,8 +16,8 @@ import uvicorn
 
 from fairlead_broker.certificates.material import Material
 from fairlead_broker.certificates.server_context import load_certificate, server_context
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.http.asgi import AsgiApplication, Receive, Scope, Send
-from fairlead_broker.server.http.bound_socket import BoundSocket
 
 KEEP_ALIVE_SECONDS = 75
 # The limit is enough for probes and a few scrapers; more concurrent requests indicate a mistake or an attack.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Final
 
@@ -21,13 +22,13 @@ from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.runtime import Broker, BrokerState
 from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
+from fairlead_broker.server.connections.bound_socket import BoundSocket, ListenError
+from fairlead_broker.server.connections.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
 from fairlead_broker.server.http import body as admission
 from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.asgi import AsgiApplication
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
-from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
 from fairlead_broker.server.http.call import Endpoint, Outside
-from fairlead_broker.server.http.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
 from fairlead_broker.server.http.cross_origin import CrossOrigin
 from fairlead_broker.server.http.http2_listener import (
     ConnectionLimits,
@@ -182,7 +183,7 @@ async def start_data(parts: ListenerParts, endpoints: Endpoints, broker: Broker)
     """Start the data listener, which answers clients."""
     parts.ops.gate = endpoints.access
     parts.closed.audit(broker.audit.happened)
-    loop_lag = LoopLag(parts.bodies.calls.observe_lag, admission.INTERVAL_SECONDS)
+    loop_lag = LoopLag(partial(_observe_lag, parts), admission.INTERVAL_SECONDS)
     loop_lag.start()
     parts.listeners.closing.callback(loop_lag.stop)
     settings = parts.settings
@@ -331,6 +332,13 @@ def _outside(settings: ListenerSettings, address: Address) -> Outside | None:
 def _material(parts: ListenerParts, side: Side, address: Address) -> Material | None:
     """Return the certificate for an address of a listener; None for an address without TLS."""
     return parts.materials[side] if address.scheme == "https" else None
+
+
+def _observe_lag(parts: ListenerParts, seconds: float) -> None:
+    """Adjust the number of admitted calls, and the networks whose new connections the data listener ignores."""
+    parts.bodies.calls.observe_lag(seconds)
+    for _, bound in parts.bound.data:
+        bound.ignore(parts.guards[bound.port].ignored(seconds, parts.clock.monotonic()))
 
 
 def _guards(

@@ -36,7 +36,9 @@ All requests of a broker share one event loop, so an unknown caller that never p
 broker, and a request of another client waits for all requests that arrived before it. `streams_per_connection_max` and
 `connections_per_address_max` limit the requests in flight of one address, and thereby their memory and the delay. The
 connections of the caller are closed after twice `first_request_seconds_max`, and a connection is closed after a
-thousand bodies that were refused before their end.
+thousand bodies that were refused before their end. If the caller opens one connection after the other, the broker
+ignores new connections from its address for ten seconds at a time
+([decision 0716](../decisions/0716-new-connections-of-refused-addresses-are-ignored-while-the-loop-is-late.md)).
 """
 REQUESTS_TEXT: Final = """
 The unknown caller sends another request after each answer. The other client has a token, and the CPU of its requests is
@@ -86,6 +88,7 @@ ATTACKS: Final = {
 """Attacks by their names in the record, with a text that follows the number."""
 STRANGERS: Final = {
     "requests, no token": "reads of metadata without a token",
+    "requests, no token, over TLS": "reads of metadata without a token, over TLS",
     "requests, one wrong token": "reads of metadata, all with the same wrong token",
     "requests, many wrong tokens": "reads of metadata, each with a different wrong token",
     "long polls, no token": "long polls without a token",

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from fairlead_api.batch.batches import decode_records
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.runtime import BrokerState
-from fairlead_broker.server.http.bound_socket import ListenError
+from fairlead_broker.server.connections.bound_socket import ListenError
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.listeners import bind_listeners, start_ops

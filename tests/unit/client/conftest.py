@@ -23,7 +23,7 @@ from fairlead_api.bodies.media_types import FRAMES, PROBLEM
 from fairlead_api.bodies.metadata import BrokerDescription, Metadata, PartitionMetadata, TopicMetadata
 from fairlead_api.bodies.requests import FetchFrameMeta, FetchProblemMeta
 from fairlead_api.problems import ProblemError
-from fairlead_broker.server.http.bound_socket import BoundSocket
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.http.http2_listener import Http2Listener
 
 Scope: TypeAlias = dict[str, Any]

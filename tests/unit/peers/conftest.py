@@ -53,9 +53,9 @@ from fairlead_broker.registry.store_writes import Put
 from fairlead_broker.runtime.peer_serving.peer_side import PeerSide
 from fairlead_broker.runtime.quota_exchange import QuotaExchange
 from fairlead_broker.runtime.quota_view import QuotaMetrics, QuotaView
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.http.application import Application
 from fairlead_broker.server.http.body import BodyBudget, BodyLimits
-from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.http2_listener import Http2Listener
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import FailureLog

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from pyreqwest.client import Client, ClientBuilder
 
+from fairlead_broker.server.connections.bound_socket import BoundSocket
 from fairlead_broker.server.http.asgi import AsgiApplication
-from fairlead_broker.server.http.bound_socket import BoundSocket
 from fairlead_broker.server.http.http2_listener import Http2Listener
 
 Serve = Callable[[AsgiApplication], Awaitable[BoundSocket]]

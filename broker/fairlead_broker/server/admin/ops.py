@@ -16,10 +16,10 @@ from fairlead_api.bodies.media_types import TEXT
 from fairlead_api.problems import ProblemError
 from fairlead_api.routes import Route
 from fairlead_broker.runtime import BrokerState
+from fairlead_broker.server.connections.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.application import HostCheck, check_no_body
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
-from fairlead_broker.server.http.connection_guard import ConnectionGuard
 from fairlead_broker.server.http.problem_handler import FailureLog, problem_answer
 from fairlead_broker.server.http.request_target import RouteTable
 

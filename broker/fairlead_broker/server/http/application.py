@@ -23,6 +23,8 @@ from fairlead_api.routes import ROUTES, Route
 from fairlead_broker.clock import Clock
 from fairlead_broker.runtime.audit_log import AUDITED_REQUEST, AuditLog
 from fairlead_broker.runtime.refusals import RETRY_SOON_SECONDS
+from fairlead_broker.server.connections.connection_guard import ConnectionGuard
+from fairlead_broker.server.connections.sockets import Connections
 from fairlead_broker.server.http.access_gate import AccessGate
 from fairlead_broker.server.http.asgi import Receive, Scope, Send
 from fairlead_broker.server.http.body import (
@@ -41,8 +43,6 @@ from fairlead_broker.server.http.call import (
     Outside,
     ReaderStalled,
 )
-from fairlead_broker.server.http.connection_guard import ConnectionGuard
-from fairlead_broker.server.http.connections import Connections
 from fairlead_broker.server.http.peer_gate import PeerGate
 from fairlead_broker.server.http.problem_handler import (
     FailureLog,
@@ -417,7 +417,7 @@ class Application:
     def _note(self, scope: Scope, *, refused: bool = False) -> None:
         """Record in the guard that a connection has made a request (rule T11)."""
         if self._guard is not None:
-            (self._guard.refused if refused else self._guard.admitted).add(scope["client"])
+            (self._guard.refuse if refused else self._guard.admitted.add)(scope["client"])
 
     @staticmethod
     def _route_name(call: Call) -> str:

@@ -25,8 +25,8 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead_broker.certificates.snapshots import Snapshot
+from fairlead_broker.server.connections.bound_socket import BACKLOG, BoundSocket
 from fairlead_broker.server.http.asgi import AsgiApplication
-from fairlead_broker.server.http.bound_socket import BACKLOG, BoundSocket
 
 # With granian's default windows and frames (1 MiB, 16 KiB), bodies of 1 MiB are three to five times slower.
 STREAM_WINDOW_BYTES = 16 << 20

@@ -17,9 +17,9 @@ from typing import Final
 
 from fairlead_broker.certificates.material import Material
 from fairlead_broker.certificates.snapshots import Snapshot
+from fairlead_broker.server.connections.bound_socket import BoundSocket, take_over
+from fairlead_broker.server.connections.sockets import Peer, peers_at, shut_down
 from fairlead_broker.server.http.asgi import AsgiApplication, Receive, Scope, Send
-from fairlead_broker.server.http.bound_socket import BoundSocket, take_over
-from fairlead_broker.server.http.connections import Peer, peers_at, shut_down
 from fairlead_broker.server.http.http2_listener import ConnectionLimits, Http2Listener, ServerTls, TlsVersion
 
 DRAIN_SECONDS_MAX: Final = 60.0
@@ -108,8 +108,7 @@ class ListenerGenerations:
         snapshot = None if material is None else await asyncio.to_thread(Snapshot.write, material)
         generation = _Generation(self._application, snapshot, self._server)
         try:
-            # Without TLS, there is only one generation, and granian itself closes the bound socket when it stops.
-            await generation.start(None if material is None else self._bound.duplicate())
+            await generation.start(self._bound.duplicate())
         except BaseException:
             generation.forget()
             raise
@@ -140,7 +139,7 @@ class _Generation:
         """Number of unfinished requests from each client; empty without TLS, because only TLS has generations."""
         self._server = build(application if snapshot is None else self._serve, snapshot)
 
-    async def start(self, listening: socket.socket | None) -> None:
+    async def start(self, listening: socket.socket) -> None:
         """Accept connections from this duplicate of the listening socket."""
         await self._server.start(listening)
 

@@ -8,8 +8,8 @@ import pytest
 from granian.server.embed import Server
 from pyreqwest.client import Client, ClientBuilder
 
+from fairlead_broker.server.connections.bound_socket import BoundSocket, ListenError
 from fairlead_broker.server.http.asgi import Message, Receive, Scope, Send
-from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
 from fairlead_broker.server.http.http2_listener import (
     Http2Listener,
     connections_from_descriptor_limit,

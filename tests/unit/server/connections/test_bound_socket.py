@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from fairlead_broker.server.http.bound_socket import BoundSocket, ListenError
+from fairlead_broker.server.connections.bound_socket import BoundSocket, ListenError
 
 
 def test_accepted_connections_send_at_once() -> None:
@@ -47,6 +47,33 @@ def test_text_of_an_address() -> None:
     assert str(four) == f"127.0.0.1:{four.port}"
     assert str(six) == f"[::1]:{six.port}"
     assert four.port > 0
+
+
+def test_new_connections_of_some_addresses_are_ignored() -> None:
+    """Clients of ignored networks do not connect until the networks change; other clients and connections go on."""
+    bound = BoundSocket("data", "::", 0)
+    clients = {"127.0.0.1": "127.0.0.1", "127.0.0.2": "127.0.0.1", "::1": "::1"}
+
+    def connected() -> list[str]:
+        found = []
+        for own, address in clients.items():
+            with suppress(TimeoutError), socket.create_connection((address, bound.port), 0.2, (own, 0)):
+                found.append(own)
+        return found
+
+    with bound.listen(), socket.create_connection(("127.0.0.1", bound.port)) as earlier:
+        assert connected() == ["127.0.0.1", "127.0.0.2", "::1"]
+        for ignored, left in (
+            (["::ffff:127.0.0.2"], ["127.0.0.1", "::1"]),
+            (["::/64", "127.0.0.1"], ["127.0.0.2"]),
+            ([f"10.0.0.{number}" for number in range(32)], ["127.0.0.1", "127.0.0.2", "::1"]),
+            ([f"2001:db8:0:{number:x}::/64" for number in range(40)], ["127.0.0.1", "127.0.0.2", "::1"]),
+            (["::1", "::ffff:127.0.0.1", "127.0.0.2"], []),
+            ([], ["127.0.0.1", "127.0.0.2", "::1"]),
+        ):
+            bound.ignore(ignored)
+            assert connected() == left
+        assert earlier.send(b"x") == 1
 
 
 def reached(bound: BoundSocket, *hosts: str) -> list[str]:

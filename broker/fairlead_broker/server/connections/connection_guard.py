@@ -9,6 +9,11 @@ connections that the guards name:
 - a connection whose requests were all answered with 401, after twice that time (only `enforce` mode answers 401);
 - the newest connections of an address that has more connections than allowed.
 
+A client that opens one connection after the other and reads no answer makes granian pass on requests faster than the
+event loop answers them, although the broker closes each connection soon. While the loop is late, the guard therefore
+names the addresses of new connections that were refused with 401, and the listener ignores further connections from
+these addresses.
+
 A request costs one entry in a set. This module must not depend on topics, routes or the runtime.
 """
 
@@ -16,8 +21,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -26,12 +31,18 @@ import structlog
 
 from fairlead_broker.clock import Clock
 from fairlead_broker.credentials.failure_budget import network_of
-from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets, shut_down
+from fairlead_broker.server.connections.sockets import ListedSocket, Peer, listed_sockets, shut_down
 
 LOOK_SECONDS_MAX: Final = 10.0
 """Maximum number of seconds between two checks of the sockets; checks are more frequent for shorter time limits."""
 ADDRESSES_SHOWN_MAX: Final = 20
 LOOKS_PER_WAIT: Final = 3
+LATE_SECONDS: Final = 0.05
+"""Lag of the event loop above which new connections without an accepted token are counted."""
+NEW_MIN: Final = 3
+"""Minimum number of new connections from one address, between two measurements of the lag, that were all refused."""
+IGNORE_SECONDS: Final = 10.0
+"""Time for which new connections from an address are ignored."""
 UNAUTHENTICATED_FACTOR: Final = 2
 """Time limit for connections without an accepted token, as a multiple of the time limit for connections without a
 request."""
@@ -69,6 +80,25 @@ class ConnectionGuard:
     """Clients with a request that was refused with 401."""
     _seen: dict[int, tuple[Peer, float]] = field(default_factory=dict)
     """Client and time of the first sighting of each connection, keyed by the inode of its socket."""
+    _new: Counter[str] = field(default_factory=Counter)
+    """Number of clients refused since the last measurement of the lag, by network."""
+    _ignored: dict[str, float] = field(default_factory=dict)
+    """End of the time for which new connections are ignored, by network."""
+
+    def refuse(self, peer: Peer) -> None:
+        """Note that a request of a client was refused with 401."""
+        if peer not in self.refused:
+            self.refused.add(peer)
+            self._new[network_of(peer[0])] += 1
+
+    def ignored(self, lag_seconds: float, now: float) -> Collection[str]:
+        """Return the networks whose new connections are ignored after this measurement of the event loop's lag."""
+        new, self._new = self._new, Counter()
+        if lag_seconds > LATE_SECONDS:
+            self._ignored |= {each: now + IGNORE_SECONDS for each, count in new.items() if count >= NEW_MIN}
+        for each in [each for each, end in self._ignored.items() if end <= now]:
+            del self._ignored[each]
+        return self._ignored.keys()
 
     def noted(self) -> frozenset[Peer]:
         """Return the clients that have made a request; a later list of sockets includes all their open connections."""

@@ -10,14 +10,14 @@ from contextlib import closing
 
 import pytest
 
-from fairlead_broker.server.http import connection_guard
-from fairlead_broker.server.http.connection_guard import (
+from fairlead_broker.server.connections import connection_guard
+from fairlead_broker.server.connections.connection_guard import (
     ConnectionGuard,
     ConnectionSweep,
     CutReason,
     GuardLimits,
 )
-from fairlead_broker.server.http.connections import ListedSocket, Peer, listed_sockets
+from fairlead_broker.server.connections.sockets import ListedSocket, Peer, listed_sockets
 from log_kit import SteppingClock
 
 A, B = ("10.0.0.1", "1001"), ("10.0.0.2", "1002")
@@ -37,6 +37,28 @@ def sockets(*peers: Peer, first: int = 1) -> list[ListedSocket]:
 def look(guarded: ConnectionGuard, now: float, listed: Iterable[ListedSocket]) -> dict[CutReason, set[Peer]]:
     """Return the clients whose connections a check would shut down, by reason."""
     return dict(guarded.due(listed, guarded.noted(), now))
+
+
+def test_connections_that_a_late_loop_refuses_are_ignored_for_a_time() -> None:
+    """An address with several newly refused connections while the loop is late is ignored for ten seconds."""
+    guarded = guard()
+
+    def refuse(host: str, ports: Iterable[int]) -> None:
+        for port in ports:
+            guarded.refuse((host, str(port)))
+
+    refuse("10.0.0.1", range(5))
+    assert set(guarded.ignored(0.01, 0)) == set()
+    refuse("10.0.0.1", range(5))
+    refuse("10.0.0.2", range(2))
+    refuse("10.0.0.3", range(3))
+    refuse("2001:db8::1", range(2))
+    refuse("2001:db8::2", range(2))
+    assert set(guarded.ignored(0.5, 1)) == {"10.0.0.3", "2001:db8::/64"}
+    refuse("10.0.0.3", range(3, 6))
+    assert set(guarded.ignored(0.5, 5)) == {"10.0.0.3", "2001:db8::/64"}
+    assert set(guarded.ignored(0.5, 11)) == {"10.0.0.3"}
+    assert set(guarded.ignored(0.5, 15)) == set()
 
 
 def test_a_connection_without_a_request_is_due() -> None:

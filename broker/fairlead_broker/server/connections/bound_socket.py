@@ -11,13 +11,20 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+
+import structlog
+
+from fairlead_broker.server.connections import connection_filter
 
 BACKLOG = 1024
 OWN_DESCRIPTORS = Path("/proc/self/fd")
 EVERY_ADDRESS = "::"
 EVERY_IPV4_ADDRESS = "0.0.0.0"  # noqa: S104 - replaces `::` on a machine without IPv6
+
+_log = structlog.get_logger("fairlead.connections")
 
 
 class ListenError(OSError):
@@ -42,6 +49,7 @@ class BoundSocket:
     def __init__(self, name: str, host: str, port: int) -> None:
         self.name = name
         self.host = host
+        self._ignored: frozenset[str] = frozenset()
         self._socket = self._bind(port)
         self.port: int = self._socket.getsockname()[1]
 
@@ -82,6 +90,22 @@ class BoundSocket:
                 if (state.st_dev, state.st_ino) == (own.st_dev, own.st_ino):
                     found.add(int(entry.name))
         return found - {self._socket.fileno()}
+
+    def ignore(self, networks: Collection[str]) -> None:
+        """Ignore new connections from these networks, and from no others, until the next call.
+
+        `networks`: results of `network_of`; only the first `NETWORKS_MAX` networks are ignored.
+        """
+        ignored = frozenset(list(networks)[: connection_filter.NETWORKS_MAX])
+        if ignored == self._ignored or self._socket.fileno() < 0:
+            return
+        self._ignored = ignored
+        try:
+            connection_filter.attach(self._socket, ignored)
+        except OSError as error:
+            _log.warning("new connections cannot be ignored", reason=os.strerror(error.errno or 0))
+            return
+        _log.warning("new connections ignored", port=self.port, addresses=sorted(ignored))
 
     def close(self) -> None:
         """Release the address. The call has no effect if a listener has already closed the socket."""
