@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from broker_kit import BATCHES, JSON, TIME_US, Answer, Calls
 from cluster_kit import Cluster
@@ -16,6 +14,9 @@ from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_broker.coordination import bootstrap
 from fairlead_broker.runtime.lifecycle import cluster_entry
+
+if TYPE_CHECKING:
+    import pytest
 
 BEGIN = "/v1/transactions"
 JOINT = f"{BEGIN}:commit"
@@ -26,26 +27,6 @@ COMMIT = "fairlead-commit-transaction"
 LINES = {"content-type": "application/x-ndjson"}
 ROW = {"records": [{"value": "lost"}]}
 OFFSETS = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
-
-
-@asynccontextmanager
-async def one_broker(path: Path) -> AsyncIterator[Calls]:
-    """Yield calls to a broker with the topic orders."""
-    cluster = await Cluster.open(path)
-    try:
-        await cluster.start(1)
-        async with Calls(str(cluster.brokers[1].addresses.data)) as api:
-            await api.create("orders")
-            yield api
-    finally:
-        await cluster.close()
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[Calls]:
-    """Yield calls to a broker with the topic orders."""
-    async with one_broker(tmp_path) as calls:
-        yield calls
 
 
 async def begin(api: Calls, **fields: Any) -> str:
@@ -256,12 +237,12 @@ async def test_a_commit_with_offsets_names_the_coordinator_of_the_group(tmp_path
 
 
 async def test_a_cluster_of_level_1_refuses_transactions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_broker: Callable[[], AbstractAsyncContextManager[Calls]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While brokers of the first release may be in the cluster, no call and no batch begins or joins a transaction."""
     for module in (bootstrap, cluster_entry):
         monkeypatch.setattr(module, "FEATURE_LEVEL", 1)
-    async with one_broker(tmp_path) as api:
+    async with one_broker() as api:
         begun = await api.post(BEGIN, {"name": "billing"})
         written = await api.post(RECORDS, ROW, Fairlead_Transaction="1.0")
         ends = [await api.post(f"{BEGIN}/1.0:{how}", {}) for how in ("commit", "abort")]

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from broker_kit import Calls
-from cluster_kit import Cluster
 
 BEGIN = "/v1/transactions"
 TAIL = "/v1/topics/orders/records?from=earliest&isolation="
 PARTITION = "/v1/topics/orders/partitions/0"
 ISOLATIONS = ("read_committed", "read_uncommitted")
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[Calls]:
-    """Yield calls to a broker with the topic orders."""
-    cluster = await Cluster.open(tmp_path)
-    try:
-        await cluster.start(1)
-        async with Calls(str(cluster.brokers[1].addresses.data)) as api:
-            await api.create("orders")
-            yield api
-    finally:
-        await cluster.close()
 
 
 async def put(api: Calls, second: int, **headers: str) -> None:
