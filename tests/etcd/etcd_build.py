@@ -26,6 +26,10 @@ ETCDUTL_PACKAGE = "go.etcd.io/etcd/etcdutl/v3"
 PACKAGES = {"etcd": "go.etcd.io/etcd/server/v3", "etcdctl": "go.etcd.io/etcd/etcdctl/v3"}
 
 REPORT_SECONDS = 15
+CALLERS_PREFIX = "CALLERS_"
+"""Prefix of the variables that contain the authorities named by the caller of the tests (`tests/conftest.py`)."""
+TESTS = str(Path(__file__).parents[1])
+"""Folder with the only authority that other tests trust (`tests/conftest.py`), which no registry uses."""
 
 
 class EtcdNotBuilt(Exception):
@@ -122,7 +126,7 @@ def compile_program(name: str, command: list[str], module: Path) -> None:
 
     Raise `EtcdNotBuilt` with the end of the compiler's output if the compilation fails.
     """
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+    environment = callers_variables() | {"CGO_ENABLED": "0", "GOWORK": "off", "GOTOOLCHAIN": "local"}
     begun = reported = time.monotonic()
     _report(f"build {name} from Go modules")
     last: deque[str] = deque(maxlen=100)
@@ -142,6 +146,17 @@ def compile_program(name: str, command: list[str], module: Path) -> None:
         message = f"{name} could not be built:\n{''.join(last)}"
         raise EtcdNotBuilt(message)
     _report(f"built {name} in {time.monotonic() - begun:.0f} s")
+
+
+def callers_variables() -> dict[str, str]:
+    """Return the environment, with the authorities of the caller of the tests instead of the authority of the tests."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(CALLERS_PREFIX) and not value.startswith(TESTS)
+    }
+    named = {name: value for name, value in os.environ.items() if name.startswith(CALLERS_PREFIX)}
+    return kept | {name.removeprefix(CALLERS_PREFIX): value for name, value in named.items()}
 
 
 def _report(text: str) -> None:

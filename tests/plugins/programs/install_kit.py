@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import checkout
+from etcd_build import callers_variables
 
 UV = str(Path(sys.executable).parent / "uv")
 CONSTRAINTS = checkout.ROOT / "constraints/dev.txt"
@@ -25,21 +25,11 @@ LISTENERS = ("--listen", FREE, "--peer-listen", FREE, "--ops-listen", FREE)
 STOP_SECONDS = 20.0
 # Variables that would lead a program to packages that are not installed, or to another broker.
 FOREIGN = ("PYTHON", "VIRTUAL_ENV", "FAIRLEAD_", "COVERAGE_")
-CALLERS_PREFIX = "CALLERS_"
-"""Prefix of the variables that contain the authorities named by the caller of the tests (`tests/conftest.py`)."""
-TESTS = str(checkout.ROOT / "tests")
-"""Folder with the only authority that other tests trust (`tests/conftest.py`), which no registry uses."""
 
 
 def clean_variables() -> dict[str, str]:
     """Return the environment of the test run, without variables that would make a program use the wrong packages."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith((*FOREIGN, CALLERS_PREFIX)) and not value.startswith(TESTS)
-    }
-    named = {name: value for name, value in os.environ.items() if name.startswith(CALLERS_PREFIX)}
-    return kept | {name.removeprefix(CALLERS_PREFIX): value for name, value in named.items()}
+    return {name: value for name, value in callers_variables().items() if not name.startswith(FOREIGN)}
 
 
 def run(*command: str | Path, cwd: Path, typed: str = "") -> subprocess.CompletedProcess[str]:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,9 @@ class VirtualAddress(str):
 
     __slots__ = ()
     port = 1
+
+    def ignore(self, networks: Collection[str]) -> None:
+        """Ignore nothing: a simulated client needs no connection."""
 
     def close(self) -> None:
         """Release nothing."""
