@@ -14,6 +14,7 @@ import ipaddress
 import socket
 import struct
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from fairlead_broker.credentials.failure_budget import IPV4_PREFIX
@@ -52,8 +53,11 @@ def attach(listening: socket.socket, networks: Collection[str]) -> None:
 
 
 def program(networks: Iterable[str]) -> list[Instruction]:
-    """Return the program that drops packets from these networks."""
-    addresses = [ipaddress.ip_network(each.removeprefix(IPV4_PREFIX)) for each in networks]
+    """Return the program that drops packets from these networks; texts that are no network are left out."""
+    addresses = []
+    for each in networks:
+        with suppress(ValueError):
+            addresses.append(ipaddress.ip_network(each.removeprefix(IPV4_PREFIX)))
     older = [int(each.network_address) for each in addresses if each.version == IPV4]
     newer = [int(each.network_address) >> 64 for each in addresses if each.version != IPV4]
     ipv4 = [_load(IPV4_SOURCE)]

@@ -69,6 +69,7 @@ def test_new_connections_of_some_addresses_are_ignored() -> None:
             ([f"10.0.0.{number}" for number in range(32)], ["127.0.0.1", "127.0.0.2", "::1"]),
             ([f"2001:db8:0:{number:x}::/64" for number in range(40)], ["127.0.0.1", "127.0.0.2", "::1"]),
             (["::1", "::ffff:127.0.0.1", "127.0.0.2"], []),
+            (["unknown"], ["127.0.0.1", "127.0.0.2", "::1"]),
             ([], ["127.0.0.1", "127.0.0.2", "::1"]),
         ):
             bound.ignore(ignored)
