@@ -37,6 +37,7 @@ from throughput import VALUE_BYTES, Bench
 from fairlead import Producer
 
 ENFORCE_TARGET = 0.97
+GUARDED_TARGET = 0.9
 COMPARISONS = (
     ("TLS, against plaintext (in the column of the peer)", "encrypted", "plain", (0.85, 0.7)),
     (
@@ -134,10 +135,12 @@ def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Compare TLS with plaintext and with Kafka's TLS, and access rules with an open broker; measure handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
         figures = measured_in_turn(scene, options.pairs)
-        requests_case = enforced_requests(scene, options.pairs * TURNS)
+        of_requests = [
+            measure(scene, options.pairs * TURNS) for measure in (enforced_requests, guarded_requests)
+        ]
         scene.alone(scene.encrypted)
         shaken = [asyncio.run(handshakes(scene)) for _ in range(options.pairs)]
-    cases = [*cases_of(figures), requests_case]
+    cases = [*cases_of(figures), *of_requests]
     print(table(cases))
     return {"records": options.records, "cases": [each.document() for each in cases], "handshakes": shaken}
 
@@ -219,16 +222,46 @@ def enforced_requests(scene: Scene, turns: int) -> Pairs:
     bench = scene.bench(scene.enforced)
     with _variables({"FAIRLEAD_TOKEN_FILE": str(scene.token)}):
         topic = bench.fairlead_topic("replicated")
-    command = [sys.executable, str(HERE / "workloads/alternating_requests.py"), "--url", scene.enforced.url]
-    command += ["--topic", topic, "--token-file", str(scene.token), "--turns", str(turns)]
-    command += ["--admin-token-file", str(scene.administrator)]
+    options = ["--url", scene.enforced.url, "--topic", topic, "--token-file", str(scene.token)]
+    options += ["--admin-token-file", str(scene.administrator)]
+    case = "JSON, 1 record per request: enforce with a token, against open (in the column of the peer)"
+    return _alternating(case, options, turns, ENFORCE_TARGET)
+
+
+def guarded_requests(scene: Scene, turns: int) -> Pairs:
+    """Compare requests with one JSON record of 1 KiB through TLS, in `enforce`, to such requests in plaintext."""
+    scene.alone(scene.plain)
+    scene.guarded.resume()
+    with _variables({**scene.trust, "FAIRLEAD_TOKEN_FILE": str(scene.guarded_token)}):
+        topic = scene.bench(scene.guarded).fairlead_topic("replicated")
+    # Each `Bench` counts its topics from 1.
+    same = scene.bench(scene.plain).fairlead_topic("replicated")
+    assert topic == same, (topic, same)
+    options = ["--url", scene.plain.url, "--topic", topic, "--token-file", str(scene.guarded_token)]
+    options += [
+        "--secured-url",
+        scene.guarded.url,
+        "--ca",
+        str(scene.tls / "ca.crt"),
+        "--value-bytes",
+        "1024",
+    ]
+    case = (
+        "JSON, 1 record of 1 KiB per request: TLS and enforce with a token, against plaintext and open "
+        "(in the column of the peer)"
+    )
+    return _alternating(case, options, turns, GUARDED_TARGET)
+
+
+def _alternating(case: str, options: list[str], turns: int, target: float) -> Pairs:
+    program = str(HERE / "workloads/alternating_requests.py")
+    command = [sys.executable, program, *options, "--turns", str(turns)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         msg = f"requests ended with {done.returncode}: {done.stderr[-3000:]}"
         raise PeerFailedError(msg)
     rates = json.loads(done.stdout)
-    case = "JSON, 1 record per request: enforce with a token, against open (in the column of the peer)"
-    return Pairs(case, "requests/s", tuple(rates["enforce"]), tuple(rates["open"]), ENFORCE_TARGET)
+    return Pairs(case, "requests/s", tuple(rates["enforce"]), tuple(rates["open"]), target)
 
 
 def _kafka(scene: Scene, bench: Bench, tls: Path | None) -> Rates:

@@ -1,8 +1,9 @@
-"""Requests with one JSON record to one broker, in short turns in the modes `open` and `enforce`, in a separate process.
+"""Requests with one JSON record, in short turns in the modes `open` and `enforce`, in a separate process.
 
 Two modes whose costs differ by a few percent are compared turn by turn in the same broker, because other work on the
-machine changes the speed by more than that within seconds, and no two processes are equally fast. The program prints a
-JSON object with the requests per second of each turn.
+machine changes the speed by more than that within seconds, and no two processes are equally fast. With `--secured-url`,
+the requests in `enforce` go to a second broker, with TLS and always in this mode. The program prints a JSON object with
+the requests per second of each turn.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import asyncio
 import json
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import uvloop
@@ -20,16 +22,15 @@ from pyreqwest.client import Client, ClientBuilder
 from fairlead import Admin
 
 AT_ONCE = 16
-BODY = json.dumps({"records": [{"value": "v" * 100}]}).encode()
 
 
-async def turn(client: Client, url: str, requests: int) -> float:
+async def turn(client: Client, url: str, body: bytes, requests: int) -> float:
     """Send the requests of a turn, several at a time, and return their number per second."""
     numbers = iter(range(requests))
 
     async def worker() -> None:
         for _ in numbers:
-            await answered(client.post(url), BODY)
+            await answered(client.post(url), body)
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -46,25 +47,34 @@ async def change(admin: Admin, mode: str) -> None:
             pass
 
 
+def client_of(token: str | None, ca: Path | None) -> Client:
+    """Return a client with a token, and with TLS if `ca` is a file with authorities."""
+    builder = ClientBuilder().no_proxy().tcp_nodelay(True)
+    builder = (
+        builder.http2_prior_knowledge() if ca is None else builder.add_root_certificate_pem(ca.read_bytes())
+    )
+    return builder.default_headers({} if token is None else {"authorization": f"Bearer {token}"}).build()
+
+
 async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]]:
     """Return the requests per second of each turn in each mode."""
-    clients = {
-        mode: ClientBuilder()
-        .http2_prior_knowledge()
-        .no_proxy()
-        .tcp_nodelay(True)
-        .default_headers({"authorization": f"Bearer {token}"} if mode == "enforce" else {})
-        .build()
-        for mode in ("open", "enforce")
-    }
-    url = f"{options.url}/v1/topics/{options.topic}/records?acks=all"
+    secured = options.secured_url
+    clients = {"open": client_of(None, None), "enforce": client_of(token, options.ca if secured else None)}
+    urls = {"open": options.url, "enforce": secured or options.url}
+    body = json.dumps({"records": [{"value": "v" * options.value_bytes}]}).encode()
     rates: dict[str, list[float]] = {mode: [] for mode in clients}
-    async with Admin(options.url, token_file=options.admin_token_file) as admin:
+    async with AsyncExitStack() as stack:
+        admin = None
+        if not secured:
+            admin = await stack.enter_async_context(Admin(options.url, token_file=options.admin_token_file))
         for number in range(options.turns + 1):
             for mode in ("open", "enforce") if number % 2 else ("enforce", "open"):
-                await change(admin, mode)
-                rates[mode].append(await turn(clients[mode], url, options.requests))
-        await change(admin, "enforce")
+                if admin is not None:
+                    await change(admin, mode)
+                url = f"{urls[mode]}/v1/topics/{options.topic}/records?acks=all"
+                rates[mode].append(await turn(clients[mode], url, body, options.requests))
+        if admin is not None:
+            await change(admin, "enforce")
     return {mode: measured[1:] for mode, measured in rates.items()}
 
 
@@ -74,7 +84,10 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--token-file", required=True, help="token of the requests in `enforce`")
-    parser.add_argument("--admin-token-file", required=True, help="token that may change the mode")
+    parser.add_argument("--admin-token-file", help="token that may change the mode")
+    parser.add_argument("--secured-url", help="broker with TLS for the requests in `enforce`")
+    parser.add_argument("--ca", type=Path, help="authorities of the secured broker")
+    parser.add_argument("--value-bytes", type=int, default=100, help="length of the record's value")
     parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")
     parser.add_argument("--requests", type=int, default=500, help="number of requests in a turn")
     options = parser.parse_args()
