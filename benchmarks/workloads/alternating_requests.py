@@ -47,11 +47,13 @@ async def change(admin: Admin, mode: str) -> None:
             pass
 
 
-def client_of(token: str | None, ca: Path | None) -> Client:
+def client_of(token: str | None, ca: str | None) -> Client:
     """Return a client with a token, and with TLS if `ca` is a file with authorities."""
     builder = ClientBuilder().no_proxy().tcp_nodelay(True)
     builder = (
-        builder.http2_prior_knowledge() if ca is None else builder.add_root_certificate_pem(ca.read_bytes())
+        builder.http2_prior_knowledge()
+        if ca is None
+        else builder.add_root_certificate_pem(Path(ca).read_bytes())
     )
     return builder.default_headers({} if token is None else {"authorization": f"Bearer {token}"}).build()
 
@@ -86,7 +88,7 @@ def main() -> None:
     parser.add_argument("--token-file", required=True, help="token of the requests in `enforce`")
     parser.add_argument("--admin-token-file", help="token that may change the mode")
     parser.add_argument("--secured-url", help="broker with TLS for the requests in `enforce`")
-    parser.add_argument("--ca", type=Path, help="authorities of the secured broker")
+    parser.add_argument("--ca", help="authorities of the secured broker")
     parser.add_argument("--value-bytes", type=int, default=100, help="length of the record's value")
     parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")
     parser.add_argument("--requests", type=int, default=500, help="number of requests in a turn")
