@@ -8,6 +8,7 @@ by name, and never listed or watched (rule K7).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -48,7 +49,7 @@ from fairlead_operator.plan.securing.certificates import (
 from fairlead_operator.plan.securing.steps import overlap_of
 from fairlead_operator.ports import KubernetesApi
 from fairlead_operator.render.metadata import belongs_to, framed
-from fairlead_operator.render.security import data_tls_name
+from fairlead_operator.render.security import TLS_VOLUME, data_tls_name
 from fairlead_operator.telemetry import Log
 
 CURRENT: Final = ("tls.crt", "tls.key")
@@ -65,8 +66,13 @@ class CertificatesStep:
         self._clock = clock
         self._log = log
 
-    async def take(self, cluster: Cluster, reports: Reports) -> Certificates:
-        """Create, replace and remove authorities and certificates according to the plan. Raises `ApiError`."""
+    async def take(
+        self, cluster: Cluster, reports: Reports, presented: frozenset[str] = frozenset()
+    ) -> Certificates:
+        """Create, replace and remove authorities and certificates according to the plan. Raises `ApiError`.
+
+        `presented`: names of the Secrets with the certificates that brokers present to clients at present.
+        """
         leaves = leaves_of(cluster)
         names = [authority_name(cluster.name), *(each.secret for each in leaves)]
         stored = await asyncio.gather(*(self._read(cluster, name) for name in names))
@@ -75,19 +81,25 @@ class CertificatesStep:
                 return Certificates(foreign=f"Secret {name}")
         kept, *contents = map(_content, stored)
         done = await self._bring(cluster, kept, list(zip(leaves, contents, strict=True)), reports)
-        return await self._with_client_certificate(cluster, done)
+        return await self._with_client_certificates(cluster, done, presented)
 
-    async def _with_client_certificate(self, cluster: Cluster, done: Certificates) -> Certificates:
-        """Add the authority of a certificate that another program creates for the data listener."""
-        name = data_tls_name(cluster)
-        if name == brokers_tls_name(cluster.name):
-            return replace(done, client_authorities=done.authorities)
-        secret = await self._read(cluster, name)
-        if secret is None:
-            return replace(done, client_authorities=done.authorities, missing=f"Secret {name}")
-        others = _content(secret).get(BUNDLE, b"").decode("ascii", "replace").strip()
-        together = done.authorities + (f"{others}\n" if others else "")
-        return replace(done, client_authorities=together)
+    async def _with_client_certificates(
+        self, cluster: Cluster, done: Certificates, presented: frozenset[str]
+    ) -> Certificates:
+        """Add the authorities of certificates for clients that other programs create.
+
+        Until the last broker has restarted with another certificate, clients need the authorities of both.
+        """
+        wanted, own = data_tls_name(cluster), brokers_tls_name(cluster.name)
+        names = sorted({wanted, *presented} - {own})
+        secrets = await asyncio.gather(*(self._read(cluster, name) for name in names))
+        found = {name: secret for name, secret in zip(names, secrets, strict=True) if secret is not None}
+        others = (
+            _content(secret).get(BUNDLE, b"").decode("ascii", "replace").strip() for secret in found.values()
+        )
+        together = done.authorities + "".join(f"{each}\n" for each in dict.fromkeys(others) if each)
+        missing = "" if wanted == own or wanted in found else f"Secret {wanted}"
+        return replace(done, client_authorities=together, missing=missing)
 
     async def _bring(
         self,
@@ -151,6 +163,12 @@ class CertificatesStep:
         manifest = framed(cluster, SECRET, name, component=BROKER_COMPONENT)
         data = {field: text_of(value) for field, value in sorted(content.items())}
         await self._api.apply({**manifest, "type": "Opaque", "data": data})
+
+
+def presented_certificates(brokers: Iterable[Manifest]) -> frozenset[str]:
+    """Return the names of the Secrets with the certificates that these pods of brokers present to clients."""
+    volumes = (volume for pod in brokers for volume in pod["spec"].get("volumes") or ())
+    return frozenset(each["secret"]["secretName"] for each in volumes if each["name"] == TLS_VOLUME)
 
 
 def _after(

@@ -77,7 +77,7 @@ from fairlead_operator.plan.securing.steps import (
 )
 from fairlead_operator.plan.status import cluster_status, paused_status, unreadable_status
 from fairlead_operator.ports import Conflict, Forbidden, Invalid, Key, KubernetesApi, NotFound, ObjectCache
-from fairlead_operator.reconcile.certificates import CertificatesStep
+from fairlead_operator.reconcile.certificates import CertificatesStep, presented_certificates
 from fairlead_operator.reconcile.cluster_actions import ClusterActions, Refusals
 from fairlead_operator.reconcile.etcd import EtcdSecurity, EtcdStep, etcd_authorities
 from fairlead_operator.reconcile.namespace_end import NamespaceEnd
@@ -199,7 +199,7 @@ class ClusterReconciler:
         actions = ClusterActions(
             self._api, partial(self._brokers.admin, manifest), manifest, self._refusals, self._log
         )
-        await self._apply(cluster, _with_certificates(plan, cluster, certificates), objects, actions.outcomes)
+        await self._apply(cluster, plan, objects, actions.outcomes, certificates)
         done = await self._etcd.act(cluster, manifest, look)
         await actions.run(plan.actions)
         actions.outcomes.refused_quotas += await self._bring_records(cluster, manifest, observed)
@@ -221,7 +221,8 @@ class ClusterReconciler:
         if cluster.spec.security is None:
             return None
         reports = reports_of(observed.brokers, etcd_authorities(objects.pods))
-        return await self._certificates.take(cluster, reports)
+        brokers = (each for each in objects.pods if _component(each) == BROKER_COMPONENT)
+        return await self._certificates.take(cluster, reports, presented_certificates(brokers))
 
     async def _bring_records(
         self, cluster: Cluster, manifest: Manifest, observed: Observed
@@ -343,7 +344,14 @@ class ClusterReconciler:
 
     # -- apply
 
-    async def _apply(self, cluster: Cluster, plan: ClusterPlan, objects: Objects, outcomes: Outcomes) -> None:
+    async def _apply(
+        self,
+        cluster: Cluster,
+        plan: ClusterPlan,
+        objects: Objects,
+        outcomes: Outcomes,
+        certificates: Certificates | None,
+    ) -> None:
         """Apply all rendered objects, and delete other owned objects.
 
         The refusal of one object does not affect the other objects.
@@ -357,6 +365,8 @@ class ClusterReconciler:
             ref = _ref(manifest)
             rendered.add(ref)
             if ref.kind == STATEFUL_SET and ref.name in replaced:
+                continue
+            if _waits_for_certificates(manifest, cluster, certificates):
                 continue
             try:
                 await self._apply_one(ref, manifest, cluster, objects)
@@ -444,12 +454,13 @@ class ClusterReconciler:
                 await self._api.event(manifest, "Warning", each.type, f"{each.reason}: {each.message}")
 
 
-def _with_certificates(plan: ClusterPlan, cluster: Cluster, certificates: Certificates | None) -> ClusterPlan:
-    """Return the plan without new pods while a Cluster with security has no certificates."""
-    if cluster.spec.security is None or (certificates is not None and certificates.authorities):
-        return plan
-    kept = tuple(each for each in plan.manifests if each["kind"] not in (STATEFUL_SET.kind, DEPLOYMENT.kind))
-    return replace(plan, manifests=kept)
+def _waits_for_certificates(manifest: Manifest, cluster: Cluster, certificates: Certificates | None) -> bool:
+    """Return whether an object's new pods could not start, because they lack a certificate."""
+    if manifest["kind"] not in (STATEFUL_SET.kind, DEPLOYMENT.kind) or cluster.spec.security is None:
+        return False
+    if certificates is None or not certificates.authorities:
+        return True
+    return bool(certificates.missing) and _component(manifest) == BROKER_COMPONENT
 
 
 def _key(manifest: Manifest) -> Key:

@@ -46,6 +46,8 @@ TOKEN_SECONDS: Final = 3600
 EVERY_ADDRESS: Final = "[::]"
 PEER_TLS_FOLDER: Final = f"{CONFIG_FOLDER}-peer-tls"
 TLS_FOLDER: Final = f"{CONFIG_FOLDER}-tls"
+TLS_VOLUME: Final = "tls"
+"""Volume of a broker with the certificate for clients."""
 CLIENT_CA_FOLDER: Final = f"{CONFIG_FOLDER}-client-ca"
 TOKEN_FOLDER: Final = "/var/run/secrets/fairlead"  # noqa: S105 - a folder
 ACCOUNT_FOLDER: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -136,7 +138,7 @@ def volumes(cluster: Cluster) -> list[tuple[Manifest, str]]:
         ({"name": "peer-tls", "secret": {"secretName": brokers_tls_name(cluster.name)}}, PEER_TLS_FOLDER)
     ]
     if security.tls.mode != "Off":
-        found.append(({"name": "tls", "secret": {"secretName": data_tls_name(cluster)}}, TLS_FOLDER))
+        found.append(({"name": TLS_VOLUME, "secret": {"secretName": data_tls_name(cluster)}}, TLS_FOLDER))
     if security.service_accounts:
         audience = audience_of(cluster.namespace, cluster.name)
         # The command line in the pod finds the files `token` and `ca.crt` in this folder without an option.

@@ -76,6 +76,7 @@ PROGRAMS = {
     ),
     "kube-state-metrics": Program("kube-state-metrics", "k8s.io/kube-state-metrics/v2"),
     "contour": Program("contour", "github.com/projectcontour/contour/cmd/contour"),
+    "cert-manager": Program("cert-manager"),
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
@@ -91,7 +92,7 @@ KUBERNETES_NAMES = (
 CONTROL_PLANE = ("etcd", "kubernetes", "kwok", "pause")
 NODES = ("containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local", "coredns")
 CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
-OF_SCENARIOS = ("kube-state-metrics", "contour")
+OF_SCENARIOS = ("kube-state-metrics", "contour", "cert-manager")
 """Programs that only tests marked `scenario` need, and build."""
 
 

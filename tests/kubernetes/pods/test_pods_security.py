@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +10,18 @@ import pytest
 
 from captured_traffic import captured_traffic
 from cluster_words import BROKERS, condition_of
-from pods_stage import Load, PodsStage, keep_counts, pods_stage, serves
+from pods_stage import PodsStage, keep_counts, pods_stage, serves
+from secured_clients import (
+    CLOSED,
+    LONG_SECONDS,
+    Access,
+    AccountAccess,
+    a_load,
+    bundle_of,
+    create_user,
+    load_topic,
+    wait_for,
+)
 from shown_secrets import mounted_tokens, secrets_of, shown_secrets
 
 if TYPE_CHECKING:
@@ -29,8 +36,6 @@ PEERS, ETCD_CALLS, LISTENERS = (
 )
 TRANSPORT_STEPS = ((BROKERS, PEERS, "https"), (BROKERS, ETCD_CALLS, "https"), (ETCD, LISTENERS, "tls"))
 """Steps that the operator takes by itself: the pods, their annotation, and its value afterwards."""
-LONG_SECONDS = 900.0
-FOLLOW_SECONDS = 2.0
 THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
 PREFACE = "PRI * HTTP/2.0"
 """First bytes of every connection over HTTP/2 without TLS."""
@@ -42,16 +47,6 @@ DATA_PORTS, PEER_PORTS, ETCD_PORTS = {9520, 9524}, {9521}, {2379, 2380, 2479, 24
 CAPTURE_SECONDS = 10.0
 REFUSED_CODE = 4
 """Exit code of a command whose caller is not authenticated, or has no right."""
-LOAD_RIGHTS: list[Manifest] = [
-    {"operations": ["read", "write"], "topics": ["load*"]},
-    {"operations": ["read"], "groups": ["*"]},
-]
-CLOSED = {"mode": "Enforce", "tls": {"mode": "Required"}}
-
-
-def environment_of(folder: Path) -> dict[str, str]:
-    """Return the settings of a client whose token and authorities are in a folder."""
-    return {"FAIRLEAD_TOKEN_FILE": str(folder / "token"), "FAIRLEAD_CA_FILE": str(folder / "ca.crt")}
 
 
 def annotations_of(stage: PodsStage, selector: str, name: str) -> list[str | None]:
@@ -77,141 +72,6 @@ def wait_certified(stage: PodsStage) -> Manifest:
         lambda each: serves(each) and condition_of(each, "CertificatesReady").get("reason") == "Current",
         LONG_SECONDS,
     )
-
-
-def create_user(stage: PodsStage, name: str, acls: list[Manifest], **spec: object) -> None:
-    """Create a User and wait until it is ready."""
-    user = {
-        "apiVersion": "fairlead.dev/v1alpha1",
-        "kind": "User",
-        "metadata": {"name": name},
-        "spec": {"clusterRef": {"name": "main"}, "acls": acls, **spec},
-    }
-    stage.kubernetes.api.apply(user, stage.namespace)
-    stage.kubernetes.api.wait(
-        f"users.fairlead.dev/{name}",
-        stage.namespace,
-        lambda each: each and condition_of(each, "Ready").get("status") == "True",
-        LONG_SECONDS,
-    )
-
-
-@dataclass
-class AccountAccess:
-    """Files of a client with tokens that the API server signs for the service account `load`."""
-
-    stage: PodsStage
-    folder: Path
-
-    def __post_init__(self) -> None:
-        """Create the account and its User, and write the files."""
-        manifest = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "load"}}
-        self.stage.kubernetes.api.apply(manifest, self.stage.namespace)
-        create_user(self.stage, "load", LOAD_RIGHTS, serviceAccountName="load")
-        (self.folder / "ca.crt").write_text(bundle_of(self.stage))
-        self.renew()
-
-    def renew(self) -> str:
-        """Write a new token, as a kubelet does, and return it."""
-        audience = f"fairlead/{self.stage.namespace}/main"
-        token = self.stage.kubernetes.api.token("load", self.stage.namespace, audience=audience)
-        new = self.folder / "token.new"
-        new.write_text(token)
-        new.chmod(0o600)
-        new.replace(self.folder / "token")
-        return token
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The settings of a client."""
-        return environment_of(self.folder)
-
-
-@dataclass
-class Access:
-    """Files of a client with a User's Secret, which follow the Secret as a mounted copy does."""
-
-    stage: PodsStage
-    folder: Path
-
-    def __post_init__(self) -> None:
-        """Create the User and write the files."""
-        create_user(self.stage, "load", LOAD_RIGHTS)
-        self.write()
-
-    def write(self) -> None:
-        """Write the files of the Secret."""
-        found = self.stage.kubernetes.api.get("secret/load", self.stage.namespace)
-        assert found is not None, "a User that is ready has a Secret"
-        for name in ("token", "ca.crt"):
-            new = self.folder / f"{name}.new"
-            new.write_bytes(base64.b64decode(found["data"][name]))
-            new.chmod(0o600)
-            new.replace(self.folder / name)
-
-    @property
-    def token(self) -> str:
-        """The token that clients read."""
-        return (self.folder / "token").read_text().strip()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The settings of a client."""
-        return environment_of(self.folder)
-
-    @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Update the files during the block, as a kubelet does."""
-        over = threading.Event()
-
-        def follow() -> None:
-            while not over.wait(FOLLOW_SECONDS):
-                self.write()
-
-        thread = threading.Thread(target=follow, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
-
-def load_topic(stage: PodsStage, name: str) -> str:
-    """Create a topic for a load through a resource, so that the test needs no token."""
-    topic = {
-        "apiVersion": "fairlead.dev/v1alpha1",
-        "kind": "Topic",
-        "metadata": {"name": name},
-        "spec": {
-            "clusterRef": {"name": "main"},
-            "partitions": 3,
-            "replicas": 3,
-            "config": {"min.insync.replicas": "2"},
-        },
-    }
-    stage.kubernetes.api.apply(topic, stage.namespace)
-    stage.kubernetes.api.wait(
-        f"topics.fairlead.dev/{name}",
-        stage.namespace,
-        lambda each: each and condition_of(each, "Ready").get("status") == "True",
-        LONG_SECONDS,
-    )
-    return name
-
-
-@contextmanager
-def a_load(
-    stage: PodsStage, url: str, topic: str, access: Access | AccountAccess | None = None
-) -> Iterator[Load]:
-    """Write to a topic during the block, and count the stored records afterwards."""
-    load = Load(stage.kubernetes, url, topic, {} if access is None else access.environment)
-    try:
-        yield load
-        load.finish()
-    finally:
-        load.process.kill()
-        load.process.wait()
 
 
 def set_mode(stage: PodsStage, plain: str, mode: str) -> None:
@@ -449,23 +309,6 @@ def leaf_of(stage: PodsStage) -> str:
     return str(found["data"]["tls.crt"])
 
 
-def bundle_of(stage: PodsStage) -> str:
-    """Return the file with the certificates of all authorities."""
-    found: Any = stage.kubernetes.api.get("configmap/main-ca", stage.namespace)
-    return str(found["data"]["ca.crt"])
-
-
 def authorities_of(stage: PodsStage) -> list[str]:
     """Return the certificates of all authorities."""
     return bundle_of(stage).split("-----END CERTIFICATE-----")[:-1]
-
-
-def wait_for(holds: Any) -> None:
-    """Wait by polling until a condition holds, because no watch reports it."""
-    over = threading.Event()
-    for _ in range(int(LONG_SECONDS)):
-        if holds():
-            return
-        over.wait(1.0)
-    message = "the condition did not hold in time"
-    raise AssertionError(message)

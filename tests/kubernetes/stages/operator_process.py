@@ -138,10 +138,14 @@ class OperatorProcess:
 
 @dataclass
 class Operators:
-    """Starts operators in one test Kubernetes, and ends them all at the end of the test."""
+    """Starts operators in one test Kubernetes, and ends them all at the end of the test.
+
+    `values` are further values of the chart that grants the rights, such as `certManager.enabled=true`.
+    """
 
     kubernetes: Kubernetes
     folder: Path
+    values: tuple[str, ...] = ()
     started: list[OperatorProcess] = field(default_factory=list)
 
     def grant(self, namespace: str, *, scope: str = "own", watch: Sequence[str] = ()) -> str:
@@ -151,6 +155,7 @@ class Operators:
         """
         settings = ["--set", f"watch.scope={scope}", "--set", "crds.enabled=false"]
         settings += ["--set", f"watch.namespaces={{{','.join(watch)}}}"] if watch else []
+        settings += [word for value in self.values for word in ("--set", value)]
         text = tool("helm4", "template", ACCOUNT, OPERATOR_CHART, "--namespace", namespace, *settings).stdout
         for manifest in yaml.safe_load_all(text):
             if manifest and manifest["kind"] in RIGHTS and "helm.sh/hook" not in str(manifest["metadata"]):

@@ -239,11 +239,15 @@ class PodsStage:
 
 @contextmanager
 def pods_stage(
-    kubernetes: KubernetesPods, folder: Path, brokers: int = 3, **spec: Any
+    kubernetes: KubernetesPods,
+    folder: Path,
+    brokers: int = 3,
+    chart_values: tuple[str, ...] = (),
+    **spec: Any,
 ) -> Iterator[PodsStage]:
-    """Yield an operator and a Cluster, and remove both with their pods afterwards."""
+    """Yield an operator, with the rights of its chart, and a Cluster; remove both with their pods afterwards."""
     install_definitions(kubernetes)
-    stage = PodsStage(kubernetes, Operators(kubernetes, folder), kubernetes.namespace())
+    stage = PodsStage(kubernetes, Operators(kubernetes, folder, chart_values), kubernetes.namespace())
     try:
         stage.start_operator()
         kubernetes.api.apply(a_cluster(brokers, config=QUICK, **spec), stage.namespace)

@@ -148,7 +148,8 @@ class Renewal:
 
 
 AGAIN_SECONDS: Final = 10.0
-"""Time until the next pass while a replacement waits: brokers load new files without an event in Kubernetes."""
+"""Time until the next pass while a step waits: brokers load new files, and other programs create Secrets, without an
+event for the operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ class Certificates:
     authorities: str = ""
     """Certificates of all trusted authorities, in PEM."""
     client_authorities: str = ""
-    """Certificates of all authorities that clients trust, in PEM, including the issuer of a foreign certificate."""
+    """Certificates of all authorities that clients trust, in PEM, including the issuers of foreign certificates."""
     missing: str = ""
     """Secret with the certificate for clients, if another program has not created the Secret yet."""
     trusted: frozenset[str] = frozenset()
@@ -178,7 +179,7 @@ class Certificates:
     @property
     def requeue_seconds(self) -> float | None:
         """Seconds until the next pass; None if no step is waiting."""
-        return AGAIN_SECONDS if self.waits else None
+        return AGAIN_SECONDS if self.waits or self.missing else None
 
 
 def plan_authority(

@@ -13,7 +13,7 @@ import render_kit
 from fairlead_operator.certificates.authority import bytes_of, read_certificate, text_of
 from fairlead_operator.naming import SECRET, Manifest, ObjectRef
 from fairlead_operator.plan.securing.certificates import Report, Reports
-from fairlead_operator.reconcile.certificates import CertificatesStep
+from fairlead_operator.reconcile.certificates import CertificatesStep, presented_certificates
 from memory_api import MemoryApi
 
 BROKERS = frozenset({0, 1})
@@ -154,6 +154,30 @@ async def test_clients_trust_the_authority_of_another_certificate(certificate: d
     assert done.missing == ""
     assert done.client_authorities == f"{done.authorities}CORP\n"
     assert field(api, LEAF, "ca.crt").decode() == done.authorities
+
+
+async def test_clients_trust_both_authorities_until_the_last_broker_presents_the_other_certificate() -> None:
+    """The authority of a Secret that a Cluster no longer names stays in the bundle while a pod mounts the Secret."""
+    api, time = Secrets(), Time()
+    step = CertificatesStep(api, time, structlog.get_logger())
+    for name, authority in (("old", b"OLD"), ("mine", b"CORP")):
+        api.objects[ObjectRef(SECRET, "shop", name)] = {
+            "metadata": {"name": name},
+            "data": {"ca.crt": text_of(authority)},
+        }
+    cluster = render_kit.cluster_of(
+        security={"tls": {"mode": "Required", "certificate": {"secretName": "mine"}}}
+    )
+    pods = [
+        {"spec": {"volumes": [{"name": "tls", "secret": {"secretName": name}}]}} for name in ("old", "mine")
+    ]
+    during = await step.take(cluster, Reports(), presented_certificates(pods))
+    done = await step.take(cluster, Reports(), presented_certificates(pods[1:]))
+    back = await step.take(render_kit.cluster_of(security={}), Reports(), presented_certificates(pods[1:]))
+
+    assert during.client_authorities == f"{during.authorities}CORP\nOLD\n"
+    assert done.client_authorities == back.client_authorities == f"{done.authorities}CORP\n"
+    assert during.missing == done.missing == back.missing == ""
 
 
 def _sha256(certificate: x509.Certificate) -> str:

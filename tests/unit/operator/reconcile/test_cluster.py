@@ -99,7 +99,7 @@ async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates:
     """A Cluster with an issuer gets a Certificate, which is deleted when the Cluster no longer names the issuer.
 
     The User of Prometheus is created while metrics need a token, and deleted afterwards. Without the kind Certificate,
-    the other objects are created and the status has a warning.
+    the other objects are created and the status has a warning. Brokers are created when their certificate exists.
     """
     api, log = WholeApi(has_certificates=has_certificates), structlog.get_logger()
     tls: Manifest = {"mode": "Required", "certificate": {"issuerRef": {"name": "corp"}}}
@@ -124,8 +124,9 @@ async def test_a_cluster_may_name_an_issuer_of_cert_manager(*, has_certificates:
     await reconciler.reconcile(KEY)
 
     assert {ref for ref in api.objects if ref.kind in (CERTIFICATE, USER)} == {foreign}
+    assert "StatefulSet/main-a" not in stored
+    assert "StatefulSet/main-a" in {f"{each.kind.kind}/{each.name}" for each in api.objects}
     assert {
-        "StatefulSet/main-a",
         "StatefulSet/main-etcd",
         "Secret/main-etcd-client",
         "ConfigMap/main-ca",
