@@ -61,6 +61,12 @@ COMPARISONS = (
     ),
 )
 """Comparisons: name, the two setups that are compared, and the target ratios for producing and consuming."""
+SMALL_REQUESTS = {
+    "JSON, 1 record per request": (),
+    "JSON, 100 records per request": ("--records", "100", "--requests", "200"),
+    "JSON, a read of 1 record per request": ("--reads",),
+}
+"""Requests that are compared in both modes, with the options of their program."""
 REPEATS = 5
 """Measurements of each Fairlead broker in a round, since the ratios of these brokers are near to 1."""
 TURNS = 40
@@ -135,9 +141,8 @@ def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Compare TLS with plaintext and with Kafka's TLS, and access rules with an open broker; measure handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
         figures = measured_in_turn(scene, options.pairs)
-        of_requests = [
-            measure(scene, options.pairs * TURNS) for measure in (enforced_requests, guarded_requests)
-        ]
+        turns = options.pairs * TURNS
+        of_requests = [*enforced_requests(scene, turns), guarded_requests(scene, turns)]
         scene.alone(scene.encrypted)
         shaken = [asyncio.run(handshakes(scene)) for _ in range(options.pairs)]
     cases = [*cases_of(figures), *of_requests]
@@ -212,11 +217,11 @@ def _values(rounds: list[list[Rates]], place: int, in_rounds: bool) -> tuple[flo
     return tuple(median(each) for each in values) if in_rounds else tuple(chain.from_iterable(values))
 
 
-def enforced_requests(scene: Scene, turns: int) -> Pairs:
-    """Compare requests with one JSON record and a token to the same requests in `open` mode.
+def enforced_requests(scene: Scene, turns: int) -> list[Pairs]:
+    """Compare small JSON requests with a token to the same requests in `open` mode.
 
-    Of everything that `make bench` measures, these requests do the least work apart from authentication and access
-    decisions. One broker is measured in both modes, in many short turns.
+    Of everything that `make bench` measures, a request with one record does the least work apart from authentication
+    and access decisions. One broker is measured in both modes, in many short turns.
     """
     scene.alone(scene.enforced)
     bench = scene.bench(scene.enforced)
@@ -224,8 +229,11 @@ def enforced_requests(scene: Scene, turns: int) -> Pairs:
         topic = bench.fairlead_topic("replicated")
     options = ["--url", scene.enforced.url, "--topic", topic, "--token-file", str(scene.token)]
     options += ["--admin-token-file", str(scene.administrator)]
-    case = "JSON, 1 record per request: enforce with a token, against open (in the column of the peer)"
-    return _alternating(case, options, turns, ENFORCE_TARGET)
+    compared = "enforce with a token, against open (in the column of the peer)"
+    return [
+        _alternating(f"{case}: {compared}", [*options, *more], turns, ENFORCE_TARGET)
+        for case, more in SMALL_REQUESTS.items()
+    ]
 
 
 def guarded_requests(scene: Scene, turns: int) -> Pairs:

@@ -1,9 +1,9 @@
-"""Requests with one JSON record, in short turns in the modes `open` and `enforce`, in a separate process.
+"""Small JSON requests, in short turns in the modes `open` and `enforce`, in a separate process.
 
 Two modes whose costs differ by a few percent are compared turn by turn in the same broker, because other work on the
 machine changes the speed by more than that within seconds, and no two processes are equally fast. With `--secured-url`,
-the requests in `enforce` go to a second broker, with TLS and always in this mode. The program prints a JSON object with
-the requests per second of each turn.
+the requests in `enforce` go to a second broker, with TLS and always in this mode. With `--reads`, a request reads the
+records of one batch. The program prints a JSON object with the requests per second of each turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -24,19 +25,27 @@ from fairlead import Admin
 AT_ONCE = 16
 
 
-async def turn(client: Client, url: str, body: bytes, requests: int) -> float:
-    """Send the requests of a turn, several at a time, and return their number per second."""
+async def turn(call: Callable[[], Awaitable[bytes]], requests: int) -> float:
+    """Make the requests of a turn, several at a time, and return their number per second."""
     numbers = iter(range(requests))
 
     async def worker() -> None:
         for _ in numbers:
-            await answered(client.post(url), body)
+            await call()
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):
             group.create_task(worker())
     return requests / (time.perf_counter() - began)
+
+
+async def read(client: Client, url: str) -> bytes:
+    """Return the body of an answer with records."""
+    response = await client.get(url).header("accept", "application/json").build().send()
+    answer = bytes(await response.bytes())
+    assert response.status == 200, (response.status, answer[:500])
+    return answer
 
 
 async def change(admin: Admin, mode: str) -> None:
@@ -63,18 +72,27 @@ async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]
     secured = options.secured_url
     clients = {"open": client_of(None, None), "enforce": client_of(token, options.ca if secured else None)}
     urls = {"open": options.url, "enforce": secured or options.url}
-    body = json.dumps({"records": [{"value": "v" * options.value_bytes}]}).encode()
+    body = json.dumps({"records": [{"value": "v" * options.value_bytes}] * options.records}).encode()
+    topic = f"/v1/topics/{options.topic}"
+
+    def call_in(mode: str) -> Callable[[], Awaitable[bytes]]:
+        client, url = clients[mode], urls[mode] + topic
+        if options.reads:
+            return lambda: read(client, f"{url}/partitions/0/records?max_bytes=1")
+        return lambda: answered(client.post(f"{url}/records?acks=all"), body)
+
     rates: dict[str, list[float]] = {mode: [] for mode in clients}
     async with AsyncExitStack() as stack:
         admin = None
         if not secured:
             admin = await stack.enter_async_context(Admin(options.url, token_file=options.admin_token_file))
+        if options.reads:
+            await answered(clients["enforce"].post(f"{urls['enforce']}{topic}/partitions/0/records"), body)
         for number in range(options.turns + 1):
             for mode in ("open", "enforce") if number % 2 else ("enforce", "open"):
                 if admin is not None:
                     await change(admin, mode)
-                url = f"{urls[mode]}/v1/topics/{options.topic}/records?acks=all"
-                rates[mode].append(await turn(clients[mode], url, body, options.requests))
+                rates[mode].append(await turn(call_in(mode), options.requests))
         if admin is not None:
             await change(admin, "enforce")
     return {mode: measured[1:] for mode, measured in rates.items()}
@@ -89,7 +107,11 @@ def main() -> None:
     parser.add_argument("--admin-token-file", help="token that may change the mode")
     parser.add_argument("--secured-url", help="broker with TLS for the requests in `enforce`")
     parser.add_argument("--ca", help="authorities of the secured broker")
-    parser.add_argument("--value-bytes", type=int, default=100, help="length of the record's value")
+    parser.add_argument(
+        "--reads", action="store_true", help="read the records of a batch instead of producing"
+    )
+    parser.add_argument("--records", type=int, default=1, help="number of records of a request")
+    parser.add_argument("--value-bytes", type=int, default=100, help="length of the value of a record")
     parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")
     parser.add_argument("--requests", type=int, default=500, help="number of requests in a turn")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
 """Settings of a broker: one frozen object that is built once at startup.
 
 `commands` builds the settings. Flags override `FAIRLEAD_...` variables, variables override the configuration file, and
-the file overrides the defaults. Settings are immutable values. This module opens no files except the configuration
-file, and makes no connections.
+the file overrides the defaults; a setting has the same name in all of them (rule T17). Settings are immutable values.
+This module opens no files except the configuration file, and makes no connections.
 
 This code is in one file because the reference pages list the settings in the order of their definitions.
 """

@@ -1,9 +1,11 @@
 """Idle and hostile connections: the broker keeps running, serves other clients and releases file descriptors."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import pytest
 
@@ -17,6 +19,7 @@ from overload_kit import (
     PREFACE,
     BrokerUnderLoad,
     Latencies,
+    WellBehavedClient,
     calm_client,
     frame,
     now,
@@ -49,14 +52,31 @@ def name_of(broker: BrokerUnderLoad, attack: str) -> str:
     return attack if broker.token_file is None else f"stranger: {attack}"
 
 
+@dataclass(slots=True)
+class Beside:
+    """What another client and the broker's processor time show during an attack."""
+
+    latencies: Latencies
+    cpu_share: float
+    """Share of one processor that the broker uses for all its clients."""
+
+    @classmethod
+    async def measure(cls, broker: BrokerUnderLoad, calm: WellBehavedClient, seconds: float) -> Beside:
+        """Run the other client."""
+        begun, before = now(), broker.cpu_seconds
+        latencies = await calm.run(seconds)
+        return cls(latencies, (broker.cpu_seconds - before) / (now() - begun))
+
+
 def figures(
-    count: int, quiet: Latencies, beside: Latencies, before_mib: float, peak_mib: float
+    count: int, quiet: Latencies, beside: Beside, before_mib: float, peak_mib: float
 ) -> dict[str, object]:
     """Return the figures of an attack."""
     return {
         "count": count,
         "quiet": asdict(quiet),
-        "beside": asdict(beside),
+        "beside": asdict(beside.latencies),
+        "broker_cpu_share": round(beside.cpu_share, 2),
         "memory_before_mib": round(before_mib),
         "memory_peak_mib": round(peak_mib),
     }
@@ -103,7 +123,7 @@ async def test_idle_connections(start, full, patience) -> None:
             elif number % 4 == 2:
                 await send(connection, PREFACE + settings({}))
         assert await until(lambda: broker.descriptors >= descriptors + count, 30)
-        beside = await calm.run(5 if full else 1)
+        beside = await Beside.measure(broker, calm, 5 if full else 1)
         peak = broker.memory_mib
         for connection in idle:
             connection.close()
@@ -113,8 +133,8 @@ async def test_idle_connections(start, full, patience) -> None:
 
     assert came_back
     assert peak - memory < 20 + count * 0.05
-    assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX * patience
+    assert beside.latencies.failures == 0
+    assert beside.latencies.p99_ms < P99_MS_MAX * patience
 
 
 async def test_connections_beyond_the_limit_wait(start) -> None:
@@ -161,7 +181,7 @@ async def test_rapid_reset(start, full, patience) -> None:
         quiet = await calm.run(3 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         attack = asyncio.create_task(rapid_resets(broker, pairs))
-        beside = await calm.run(5 if full else 1)
+        beside = await Beside.measure(broker, calm, 5 if full else 1)
         connections = await attack
         peak = broker.memory_mib
         came_back = await returned(broker, descriptors)
@@ -174,8 +194,8 @@ async def test_rapid_reset(start, full, patience) -> None:
     assert broker.alive
     assert came_back
     assert peak - memory < 64
-    assert beside.failures == after.failures == 0
-    assert max(beside.p99_ms, after.p99_ms) < P99_MS_MAX * patience
+    assert beside.latencies.failures == after.failures == 0
+    assert max(beside.latencies.p99_ms, after.p99_ms) < P99_MS_MAX * patience
 
 
 async def rapid_resets(broker: BrokerUnderLoad, pairs: int) -> int:
@@ -206,7 +226,7 @@ async def test_slow_headers(start, full, patience) -> None:
         for connection in slow:
             await send(connection, b"GET /v1/versions HTTP/1.1\r\nhost: localhost\r\n")
         trickle = asyncio.create_task(trickles(slow, b"x"))
-        beside = await calm.run(2)
+        beside = await Beside.measure(broker, calm, 2)
         peak = broker.memory_mib
         gone = await asyncio.gather(*(closed(connection, 8) for connection in slow))
         seconds = now() - begun
@@ -223,8 +243,8 @@ async def test_slow_headers(start, full, patience) -> None:
     assert all(gone)
     assert came_back
     assert peak - memory < 32
-    assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX * patience
+    assert beside.latencies.failures == 0
+    assert beside.latencies.p99_ms < P99_MS_MAX * patience
 
 
 async def trickles(connections: list[socket.socket], data: bytes) -> None:
@@ -252,7 +272,7 @@ async def test_slow_bodies(start, full, patience) -> None:
             await send(connection, head.encode() + bytes(100))
         trickle = asyncio.create_task(trickles(slow, b"x"))
         begun = now()
-        beside = await calm.run(2)
+        beside = await Beside.measure(broker, calm, 2)
         peak = broker.memory_mib
         gone = await asyncio.gather(*(closed(connection, 20) for connection in slow))
         seconds = now() - begun
@@ -269,8 +289,8 @@ async def test_slow_bodies(start, full, patience) -> None:
     assert all(gone)
     assert came_back
     assert peak - memory < 32 + count * 0.1
-    assert beside.failures == 0
-    assert beside.p99_ms < P99_MS_MAX * patience
+    assert beside.latencies.failures == 0
+    assert beside.latencies.p99_ms < P99_MS_MAX * patience
 
 
 @BY_A_STRANGER
@@ -282,7 +302,7 @@ async def test_giant_headers(start, full, patience) -> None:
         quiet = await calm.run(1 if full else 0.3)
         memory, descriptors = broker.memory_mib, broker.descriptors
         attack = asyncio.create_task(giant_heads(broker, count))
-        beside = await calm.run(1)
+        beside = await Beside.measure(broker, calm, 1)
         answers = await attack
         peak = broker.memory_mib
         came_back = await returned(broker, descriptors)
@@ -293,8 +313,8 @@ async def test_giant_headers(start, full, patience) -> None:
     assert {answer[:12] for answer in answers} <= {b"HTTP/1.1 431", b"HTTP/1.1 400", b""}
     assert came_back
     assert peak - memory < 64
-    assert beside.failures == after.failures == 0
-    assert beside.p99_ms < P99_MS_MAX * patience
+    assert beside.latencies.failures == after.failures == 0
+    assert beside.latencies.p99_ms < P99_MS_MAX * patience
 
 
 async def giant_heads(broker: BrokerUnderLoad, count: int) -> list[bytes]:
@@ -329,8 +349,8 @@ async def test_requests_of_one_connection_do_not_hold_back_others(start) -> None
     async with calm_client(broker) as calm, Calls(broker.address) as crowd:
         path = "/v1/topics/calm/partitions/0/records?offset=latest&max_wait_ms=3000"
         polls = [asyncio.ensure_future(crowd.call("GET", path)) for _ in range(40)]
-        beside = await calm.run(1)
+        beside = await Beside.measure(broker, calm, 1)
         statuses = {answer.status for answer in await asyncio.gather(*polls)}
 
     assert statuses <= {200, 204}
-    assert beside.failures == 0
+    assert beside.latencies.failures == 0

@@ -17,6 +17,7 @@ from fairlead_broker.server.connections.connection_guard import (
     LOOKS_PER_WAIT,
     UNAUTHENTICATED_FACTOR,
 )
+from fairlead_broker.server.http.listener_generations import HANDSHAKE_SECONDS_MAX
 from fairlead_broker.settings import BrokerSettings
 from fairlead_broker.wiring.start import RunningBroker, start_broker
 from figures import record
@@ -175,6 +176,26 @@ async def test_connections_without_requests_are_closed(
         good.writer.transport.abort()
     finally:
         await broker.stop()
+
+
+@pytest.mark.scenario
+async def test_an_unfinished_handshake_ends_after_ten_seconds(tmp_path: Path) -> None:
+    """The HTTP server itself closes a connection whose handshake is not finished in time (rule T11)."""
+    broker = await closed_broker(tmp_path, Authority.make(), 120.0)
+    try:
+        port = int(str(broker.addresses.data_tls).rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        begun = time.monotonic()
+        writer.write(HALF_HELLO)
+        async with asyncio.timeout(HANDSHAKE_SECONDS_MAX + 2 * SLACK_SECONDS):
+            assert await reader.read(1) == b""
+        took = time.monotonic() - begun
+        writer.transport.abort()
+    finally:
+        await broker.stop()
+    record("a handshake that is not finished", {"closed_after_seconds": round(took, 1)})
+
+    assert took == pytest.approx(HANDSHAKE_SECONDS_MAX, abs=SLACK_SECONDS)
 
 
 async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ RECORD_TEXT: Final = """
 
 `make prove PROVE=overload` measures the figures of the following sections and stores them in
 `docs/proof/overload.json`. `make test` runs the same attacks with smaller numbers. The record is from {date} and from a
-machine with {cores} cores, which brokers, attackers and clients share. During each attack, another client writes a
-record of 1 KB with `acks=all` and reads it again, 50 times a second. The latency of the other client is the time of a
-write and a read together.
+machine with {cores} cores, which brokers, attackers and clients share; {outcome}. During each attack, another client
+writes a record of 1 KB with `acks=all` and reads it again, 50 times a second. The latency of the other client is the
+time of a write and a read together.
 """
 ATTACKS_TEXT: Final = """
 The attacks in this table come from clients that may use the broker:
@@ -47,6 +47,11 @@ not included:
 """
 CONNECTIONS_TEXT: Final = """
 Attacks on connections by an unknown caller:
+
+"""
+UNREAD_TEXT: Final = """
+An unknown caller that opens connections one after the other, sends requests on them, and reads no answer. The broker
+closes each connection, and ignores further connections from the address while it is late:
 
 """
 GOODPUT_TEXT: Final = """
@@ -107,7 +112,14 @@ def sections() -> str:
     """Return the sections with the figures of the record."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     counts: Counts = record["counts"]
-    about = RECORD_TEXT.format(date=record["made_at"].partition("T")[0], cores=record["machine"]["cores"])
+    outcome = (
+        "all bounds of the tests were kept"
+        if record["passed"]
+        else "the record names the bounds that were exceeded"
+    )
+    about = RECORD_TEXT.format(
+        date=record["made_at"].partition("T")[0], cores=record["machine"]["cores"], outcome=outcome
+    )
     return about + attacks(counts) + strangers(counts) + goodput(counts) + tenants(counts)
 
 
@@ -143,7 +155,29 @@ def strangers(counts: Counts) -> str:
         STRANGERS_TEXT
         + _after(REQUESTS_TEXT, columns, rows)
         + _after(CONNECTIONS_TEXT, _attack_columns(), _attack_rows(counts, "stranger: "))
+        + _unread(counts)
     )
+
+
+def _unread(counts: Counts) -> str:
+    """Return the table of connections on which an unknown caller reads no answer."""
+    columns = [
+        "protocol", "closed connections", "share of one processor", "p99 of the other client before, ms", "during, ms",
+        "afterwards, ms", "its failed requests", "additional memory, MiB",
+    ]  # fmt: skip
+    rows = [
+        [
+            protocol,
+            f"{found['closed']:,}",
+            f"{found['broker_cpu_share']:.0%}",
+            *(_milliseconds(found[f"{when}_p99_ms"]) for when in ("quiet", "beside", "after")),
+            str(found["failures"]),
+            str(found["memory_peak_mib"] - found["memory_before_mib"]),
+        ]
+        for protocol in ("HTTP/1.1", "HTTP/2")
+        if (found := counts.get(f"stranger: unread answers, {protocol}"))
+    ]
+    return _after(UNREAD_TEXT, columns, rows)
 
 
 def goodput(counts: Counts) -> str:
@@ -209,7 +243,7 @@ def _target(brokers: int, through: int) -> str:
 
 def _attack_columns() -> list[str]:
     return [
-        "attack", "p99 of the other client before, ms", "during, ms", "its failed requests",
+        "attack", "p99 of the other client before, ms", "during, ms", "its failed requests", "share of one processor",
         "memory of the broker before, MiB", "peak, MiB",
     ]  # fmt: skip
 
@@ -221,6 +255,7 @@ def _attack_rows(counts: Counts, prefix: str) -> list[list[str]]:
             _milliseconds(found["quiet"]["p99_ms"]),
             _milliseconds(found["beside"]["p99_ms"]),
             str(found["beside"]["failures"]),
+            f"{found['broker_cpu_share']:.0%}" if "broker_cpu_share" in found else "",
             *(f"{found[f'memory_{when}_mib']:,}" for when in ("before", "peak")),
         ]
         for name, text in ATTACKS.items()

@@ -86,7 +86,7 @@ class CertificatesStep:
     async def _with_client_certificates(
         self, cluster: Cluster, done: Certificates, presented: frozenset[str]
     ) -> Certificates:
-        """Add the authorities of certificates for clients that other programs create.
+        """Add the authorities of certificates for clients that other programs create (rule K2).
 
         Until the last broker has restarted with another certificate, clients need the authorities of both.
         """

@@ -76,7 +76,7 @@ def disruption_budgets(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]
 
 
 def network_policies(cluster: Cluster, inputs: RenderInputs) -> list[Manifest]:
-    """Return NetworkPolicies for ingress and, if the Cluster lists peers, for egress.
+    """Return NetworkPolicies for ingress and, if the Cluster lists peers, for egress (rule K8).
 
     NetworkPolicies never block probes of the kubelet.
     """

@@ -22,6 +22,7 @@ async def test_each_order_has_one_result_whatever_is_killed(tmp_path: Path) -> N
     report = await prove(tmp_path, 2, 5, FAULTS, DELAY_SECONDS_MAX)
 
     assert report["is_exactly_once"], report
+    assert report["visits"] > 0, report
     assert report["transactions_with_late_calls"] > 10, report
     assert report["plain"]["transactions_ok"] > 10, report
     assert report["plain"]["commits_with_batches"] > 0, report

@@ -6,9 +6,10 @@ soon as a commit is written; a leader or a worker is killed; a worker is paused 
 continues beside its successor; a broker is drained, restarted, paused or cut off, or its disk is slow; the leader of
 etcd is killed; partitions move; a topic is deleted, trimmed or grown while a transaction is open in it; answers to
 clients are lost. Beside the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to
-90 seconds late, and programs of `plain_transactions.py` read and write in transactions without a group. A round ends
-when further results are committed. The first rounds have every fault once, and the faults of all other rounds are
-random. With `--seconds`, no random fault begins after this time.
+90 seconds late, and programs of `plain_transactions.py` read and write in transactions without a group. A third worker
+joins and leaves the group every ten seconds. A round ends when further results are committed. The first rounds have
+every fault once, and the faults of all other rounds are random. With `--seconds`, no random fault begins after this
+time.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
 topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
@@ -63,6 +64,7 @@ from pricing_process import (
     ended,
     error_in,
 )
+from visiting_worker import VisitingWorker
 from worker_commits import commits
 
 PARTITIONS: Final = 3
@@ -109,6 +111,7 @@ class Storm:
         self.workers = [
             PricingProcess(cluster.folder, cluster.urls, f"{WORKER}{number}") for number in range(WORKERS)
         ]
+        self.visitor = VisitingWorker(cluster, self.counts)
         self.exits: Counter[str] = Counter()
         """Errors with which workers ended, and `none` for a paused worker that continued alongside its successor."""
         self.is_over = False
@@ -362,8 +365,8 @@ async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> A
         this = Storm(cluster, rng, delay_seconds_max)
         await this.changed.create()
         work = (
-            this.fill, this.watch, this.supervise, this.delayed.run, this.delayed.reads.watch, this.plain.run,
-            this.plain.reads.watch,
+            this.fill, this.watch, this.supervise, this.visitor.run, this.delayed.run, this.delayed.reads.watch,
+            this.plain.run, this.plain.reads.watch,
         )  # fmt: skip
         tasks = [asyncio.create_task(each()) for each in work]
         try:
@@ -375,17 +378,17 @@ async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> A
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            for worker in this.workers:
+            for worker in (*this.workers, this.visitor.process):
                 await worker.end()
 
 
 async def judge(this: Storm) -> dict[str, Any]:
     """Heal all faults, wait until all orders have results, and return what readers find."""
     await this.cluster.heal()
-    this.is_over = True
+    this.is_over = this.visitor.is_over = True
     await pause(2 * BURST_SECONDS)
     await this.progress(len(RESULTS) * this.sent)
-    for worker in this.workers:
+    for worker in (*this.workers, this.visitor.process):
         await worker.end(signal.SIGINT)
     await asyncio.gather(this.delayed.end(), this.plain.end())
     transactions_open = await open_transactions(this.cluster, [*PLACES, *this.changed.places()])

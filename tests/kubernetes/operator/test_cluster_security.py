@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -16,8 +18,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from broker_processes import processes_of
 from certificate_kit import Authority
 from cluster_words import a_cluster, condition_of, is_done
+from etcd_build import etcd_binaries
 from fairlead import Admin
 from fairlead.errors import FairleadError
+from fairlead_api.versions import FEATURE_LEVEL
+from fairlead_broker.registry.keys import Keys
+from fairlead_broker.registry.records import ClusterRecord, encode
+from fairlead_operator.naming import coordination_name
 from operator_process import ACCOUNT, OperatorProcess
 from pod_brokers import PodBrokers, begin_to_follow
 from warm_programs import FAIRLEAD
@@ -299,6 +306,35 @@ def test_a_namespace_grants_only_what_the_cluster_allows_it(secure: Secure) -> N
     assert made.name == "shop.orders"
     assert (_ready(taken)["reason"], left) == ("NotAllowed", set())
     assert refused == "UnauthenticatedError"
+
+
+def test_a_requested_format_becomes_the_level_of_a_running_cluster(secure: Secure) -> None:
+    """Brokers of a cluster at feature level 1 get tokens and access rules with `formatVersion` (rule Z17)."""
+    keys = Keys(coordination_name(secure.namespace, "main"))
+    record = encode(ClusterRecord(cluster_id=str(uuid4()), feature_level=1, created_us=1))
+    subprocess.run(
+        [
+            etcd_binaries().etcdctl,
+            f"--endpoints={','.join(secure.brokers.etcd)}",
+            "put",
+            keys.cluster,
+            record,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    secure.start_operator()
+    secure.apply(None)
+    before = secure.wait(is_done)
+    url = secure.brokers.url.format(id=0)
+    refused = _refusal(lambda: secure.call(url, None, lambda admin: admin.create_token("user:ann")))
+    secure.api.patch(CLUSTER, secure.namespace, {"spec": {"formatVersion": FEATURE_LEVEL}})
+    secure.wait(lambda each: is_done(each) and each and each["status"]["formatVersion"] == FEATURE_LEVEL)
+    made = secure.call(url, None, lambda admin: admin.create_token("user:ann"))
+
+    assert before["status"]["formatVersion"] == 1
+    assert refused == "NotPossibleNowError"
+    assert made.principal == "user:ann"
 
 
 def _refusal(call: Callable[[], Any]) -> str:

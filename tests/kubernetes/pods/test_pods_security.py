@@ -39,6 +39,8 @@ TRANSPORT_STEPS = ((BROKERS, PEERS, "https"), (BROKERS, ETCD_CALLS, "https"), (E
 THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
 PREFACE = "PRI * HTTP/2.0"
 """First bytes of every connection over HTTP/2 without TLS."""
+BEARER = "Bearer "
+"""Part of every request with a token."""
 RECORD = "x" * 64
 """Part of every record of a load."""
 OPS_PORT = 9522
@@ -169,7 +171,7 @@ def test_an_open_cluster_is_closed_step_by_step(kubernetes_pods: KubernetesPods,
                     set_mode(stage, plain, mode)
                 for mode in ("Required", "Both", "Required"):
                     set_tls(stage, mode)
-                with captured_traffic(stage, *words) as at_last:
+                with captured_traffic(stage, *words, access.token, BEARER) as at_last:
                     threading.Event().wait(CAPTURE_SECONDS)
                 closed = [is_refused(stage, url) for url in (plain, secure)]
                 codes = account_outcomes(stage, secure, first, tmp_path)

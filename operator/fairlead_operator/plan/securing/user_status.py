@@ -1,4 +1,4 @@
-"""Status of a User after a pass. The module does no I/O: the time is an argument."""
+"""Status of a User after a pass (rule K12). The module does no I/O: the time is an argument."""
 
 from __future__ import annotations
 
