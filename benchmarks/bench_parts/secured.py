@@ -1,9 +1,10 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
 Every round measures the same work on the same machine in six ways: Kafka with TLS and in plaintext once, then Fairlead
-with TLS, in plaintext, with access rules, and with both TLS and access rules, several times in alternating order. Two
-setups of Fairlead are compared measurement by measurement. A comparison with Kafka uses the medians of the rounds. A
-separate process opens connections at a fixed rate while another client produces over its own connection.
+with TLS, in plaintext, with access rules, and with both TLS and access rules, several times in alternating order. The
+four ways of Fairlead use one broker, with a listener of each scheme and changing security modes, because no two
+processes are equally fast. They are compared measurement by measurement; a comparison with Kafka uses the medians of
+the rounds. A separate process opens connections at a fixed rate while another client produces over its own connection.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
@@ -31,10 +33,20 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from pairing import Pairs, table
-from peers.brokers import HERE, FairleadPeer, KafkaPeer, PeerFailedError, PeerProcess, alone, fetch_kafka
+from peers.brokers import (
+    HERE,
+    FairleadPeer,
+    KafkaPeer,
+    PeerFailedError,
+    PeerProcess,
+    alone,
+    fetch_kafka,
+    free_port,
+)
 from throughput import VALUE_BYTES, Bench
+from workloads.security_mode import change
 
-from fairlead import Producer
+from fairlead import Admin, Producer
 
 ENFORCE_TARGET = 0.97
 GUARDED_TARGET = 0.9
@@ -83,8 +95,17 @@ Figures: TypeAlias = dict[str, list[list[Rates]]]
 """Rates of each setup: the measurements of each round."""
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way of using the broker: the listener, the security mode, and environment variables of the clients."""
+
+    listener: FairleadPeer
+    mode: str
+    variables: dict[str, str]
+
+
 class Scene:
-    """Brokers of both systems, each of which is measured alone."""
+    """A broker of each system, each of which is measured alone."""
 
     def __init__(self, folder: Path, jars: Path, records: int) -> None:
         self.tls = certificates(folder / "tls")
@@ -92,24 +113,29 @@ class Scene:
         self.peers: list[PeerProcess] = []
 
     def start(self) -> None:
-        """Start a broker of each kind."""
-        administrator = self.administrator = self._folder / "admin.token"
+        """Start both brokers."""
+        self.administrator = self._folder / "admin.token"
         self.kafka = self._started(KafkaPeer.start(self._folder, self._jars, self.tls))
-        self.plain = self._started(FairleadPeer.start(self._folder, name="plain"))
-        self.encrypted = self._started(
-            FairleadPeer.start(self._folder, "--tls", str(self.tls), name="encrypted")
-        )
         # The setting `security` is the least strict mode of a broker; the cluster's mode is changed between the turns.
-        enforcing = ("--security", "open", "--admin-token-file", str(administrator))
-        self.enforced = self._started(FairleadPeer.start(self._folder, *enforcing, name="enforced"))
-        self.token = _enforce(self.enforced.url, administrator, self._folder / "user.token")
-        self.guarded = self._started(
-            FairleadPeer.start(self._folder, "--tls", str(self.tls), *enforcing, name="guarded")
+        options = (
+            "--security",
+            "open",
+            "--admin-token-file",
+            str(self.administrator),
+            "--tls",
+            str(self.tls),
         )
-        with _variables(self.trust):
-            self.guarded_token = _enforce(
-                self.guarded.url, administrator, self._folder / "guarded-user.token"
-            )
+        listeners = f"http://127.0.0.1:{free_port()},https://127.0.0.1:{free_port()}"
+        self.fairlead = self._started(FairleadPeer.start(self._folder, *options, "--listen", listeners))
+        plain, secure = listeners.split(",")
+        self.token = _user(plain, self.administrator, self._folder / "user.token")
+        rights = {"FAIRLEAD_TOKEN_FILE": str(self.token)}
+        self.ways = {
+            "encrypted": Way(replace(self.fairlead, url=secure), "open", self.trust),
+            "plain": Way(replace(self.fairlead, url=plain), "open", {}),
+            "enforced": Way(replace(self.fairlead, url=plain), "enforce", rights),
+            "guarded": Way(replace(self.fairlead, url=secure), "enforce", {**self.trust, **rights}),
+        }
 
     def _started(self, peer: PeerT) -> PeerT:
         self.peers.append(peer)
@@ -121,11 +147,16 @@ class Scene:
             peer.resume()
             peer.stop()
 
-    def bench(self, fairlead: FairleadPeer, **environment: str) -> Bench:
-        """Return a `Bench` for one broker, with environment variables for its clients."""
-        bench = Bench(fairlead, self.kafka, self._records, VALUE_BYTES)
-        bench.environment = environment
+    def bench(self, way: str) -> Bench:
+        """Return a `Bench` for one way of using the broker."""
+        bench = Bench(self.ways[way].listener, self.kafka, self._records, VALUE_BYTES)
+        bench.environment = self.ways[way].variables
         return bench
+
+    def begin(self, way: str) -> None:
+        """Reserve the machine for the broker, in the mode of one way of using it."""
+        self.alone(self.fairlead)
+        set_mode(self.ways["plain"].listener.url, self.administrator, self.ways[way].mode)
 
     @property
     def trust(self) -> dict[str, str]:
@@ -143,7 +174,7 @@ def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         figures = measured_in_turn(scene, options.pairs)
         turns = options.pairs * TURNS
         of_requests = [*enforced_requests(scene, turns), guarded_requests(scene, turns)]
-        scene.alone(scene.encrypted)
+        scene.begin("encrypted")
         shaken = [asyncio.run(handshakes(scene)) for _ in range(options.pairs)]
     cases = [*cases_of(figures), *of_requests]
     print(table(cases))
@@ -163,21 +194,14 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
 
 def measured_in_turn(scene: Scene, pairs: int) -> Figures:
     """Measure each way of producing and consuming in every round; return the records per second of each way."""
-    fairlead: list[tuple[FairleadPeer, dict[str, str]]] = [
-        (scene.encrypted, scene.trust),
-        (scene.plain, {}),
-        (scene.enforced, {"FAIRLEAD_TOKEN_FILE": str(scene.token)}),
-        (scene.guarded, {**scene.trust, "FAIRLEAD_TOKEN_FILE": str(scene.guarded_token)}),
-    ]
     ours: dict[str, Callable[[], Rates]] = {
-        peer.name: partial(_fairlead, scene, scene.bench(peer, **environment), peer)
-        for peer, environment in fairlead
+        way: partial(_fairlead, scene, scene.bench(way), way) for way in scene.ways
     }
     settings = scene.tls / "client.properties"
     settings.write_text(
         f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={scene.tls / 'ca.crt'}\n"
     )
-    kafka = scene.bench(scene.plain)
+    kafka = scene.bench("plain")
     theirs: dict[str, Callable[[], Rates]] = {
         "kafka encrypted": partial(_kafka, scene, kafka, settings),
         "kafka plain": partial(_kafka, scene, kafka, None),
@@ -223,42 +247,37 @@ def enforced_requests(scene: Scene, turns: int) -> list[Pairs]:
     Of everything that `make bench` measures, a request with one record does the least work apart from authentication
     and access decisions. One broker is measured in both modes, in many short turns.
     """
-    scene.alone(scene.enforced)
-    bench = scene.bench(scene.enforced)
-    with _variables({"FAIRLEAD_TOKEN_FILE": str(scene.token)}):
-        topic = bench.fairlead_topic("replicated")
-    options = ["--url", scene.enforced.url, "--topic", topic, "--token-file", str(scene.token)]
-    options += ["--admin-token-file", str(scene.administrator)]
     compared = "enforce with a token, against open (in the column of the peer)"
-    return [
-        _alternating(f"{case}: {compared}", [*options, *more], turns, ENFORCE_TARGET)
-        for case, more in SMALL_REQUESTS.items()
-    ]
+    with _requests(scene) as options:
+        return [
+            _alternating(f"{case}: {compared}", [*options, *more], turns, ENFORCE_TARGET)
+            for case, more in SMALL_REQUESTS.items()
+        ]
 
 
 def guarded_requests(scene: Scene, turns: int) -> Pairs:
     """Compare requests with one JSON record of 1 KiB through TLS, in `enforce`, to such requests in plaintext."""
-    scene.alone(scene.plain)
-    scene.guarded.resume()
-    with _variables({**scene.trust, "FAIRLEAD_TOKEN_FILE": str(scene.guarded_token)}):
-        topic = scene.bench(scene.guarded).fairlead_topic("replicated")
-    # Each `Bench` counts its topics from 1.
-    same = scene.bench(scene.plain).fairlead_topic("replicated")
-    assert topic == same, (topic, same)
-    options = ["--url", scene.plain.url, "--topic", topic, "--token-file", str(scene.guarded_token)]
-    options += [
-        "--secured-url",
-        scene.guarded.url,
-        "--ca",
-        str(scene.tls / "ca.crt"),
-        "--value-bytes",
-        "1024",
-    ]
     case = (
         "JSON, 1 record of 1 KiB per request: TLS and enforce with a token, against plaintext and open "
         "(in the column of the peer)"
     )
-    return _alternating(case, options, turns, GUARDED_TARGET)
+    secure = ("--tls-url", scene.ways["guarded"].listener.url, "--ca", str(scene.tls / "ca.crt"))
+    with _requests(scene) as options:
+        return _alternating(case, [*options, *secure, "--value-bytes", "1024"], turns, GUARDED_TARGET)
+
+
+@contextmanager
+def _requests(scene: Scene) -> Iterator[list[str]]:
+    """Yield the options of the program for requests to a new topic in changing modes."""
+    scene.begin("plain")
+    bench, url = scene.bench("plain"), scene.ways["plain"].listener.url
+    topic = bench.fairlead_topic("replicated")
+    yield [
+        *("--url", url, "--topic", topic, "--token-file", str(scene.token)),
+        *("--admin-token-file", str(scene.administrator)),
+    ]
+    scene.begin("plain")
+    bench.delete_fairlead_topic(topic)
 
 
 def _alternating(case: str, options: list[str], turns: int, target: float) -> Pairs:
@@ -280,8 +299,8 @@ def _kafka(scene: Scene, bench: Bench, tls: Path | None) -> Rates:
     return figures
 
 
-def _fairlead(scene: Scene, bench: Bench, peer: FairleadPeer) -> Rates:
-    scene.alone(peer)
+def _fairlead(scene: Scene, bench: Bench, way: str) -> Rates:
+    scene.begin(way)
     with _variables(bench.environment):
         topic = bench.fairlead_topic("replicated")
         figures = bench.fairlead_side("produce", topic), bench.fairlead_side("consume", topic)
@@ -302,12 +321,12 @@ def _variables(values: dict[str, str]) -> Iterator[None]:
 
 async def handshakes(scene: Scene) -> dict[str, float]:
     """Return handshakes per second, and the p99 of another client's produce latency before and during these."""
-    bench = scene.bench(scene.encrypted)
+    bench, url = scene.bench("encrypted"), scene.ways["encrypted"].listener.url
     with _variables(scene.trust):
         topic = await asyncio.to_thread(bench.fairlead_topic, "replicated")
-        async with Producer(scene.encrypted.url, linger_ms=0, acks="all") as producer:
+        async with Producer(url, linger_ms=0, acks="all") as producer:
             before = await _slowest(producer, topic, HANDSHAKE_SECONDS)
-            command = [sys.executable, str(HERE / "workloads/handshakes.py"), "--url", scene.encrypted.url]
+            command = [sys.executable, str(HERE / "workloads/handshakes.py"), "--url", url]
             command += ["--ca", str(scene.tls / "ca.crt"), "--seconds", str(HANDSHAKE_SECONDS)]
             command += ["--at-once", str(HANDSHAKES_AT_ONCE), "--per-second", str(HANDSHAKES_PER_SECOND)]
             process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
@@ -335,15 +354,24 @@ async def _slowest(producer: Producer, topic: str, seconds: float) -> float:
     return sorted(taken)[len(taken) * 99 // 100]
 
 
-def _enforce(url: str, administrator: Path, token: Path) -> Path:
-    """Create the token of a user with access to every topic, enforce access rules, and return the token's file."""
+def set_mode(url: str, administrator: Path, mode: str) -> None:
+    """Set the security mode of the broker."""
+
+    async def changed() -> None:
+        async with Admin(url, token_file=administrator) as admin:
+            await change(admin, mode)
+
+    asyncio.run(changed())
+
+
+def _user(url: str, administrator: Path, token: Path) -> Path:
+    """Create the token of a user with access to every topic, and return the token's file."""
     program = str(Path(sys.executable).with_name("fairlead"))
     environment = {**os.environ, "FAIRLEAD_BOOTSTRAP": url, "FAIRLEAD_TOKEN_FILE": str(administrator)}
     for words in (
         ("token", "create", "user:bench", "--file", str(token)),
         ("acl", "allow", "user:bench", "all", "topic:*"),
         ("acl", "allow", "user:bench", "all", "cluster:*"),
-        ("security", "mode", "enforce", "--yes"),
     ):
         subprocess.run([program, *words], check=True, env=environment, capture_output=True)
     return token

@@ -1,9 +1,9 @@
 """Small JSON requests, in short turns in the modes `open` and `enforce`, in a separate process.
 
 Two modes whose costs differ by a few percent are compared turn by turn in the same broker, because other work on the
-machine changes the speed by more than that within seconds, and no two processes are equally fast. With `--secured-url`,
-the requests in `enforce` go to a second broker, with TLS and always in this mode. With `--reads`, a request reads the
-records of one batch. The program prints a JSON object with the requests per second of each turn.
+machine changes the speed by more than that within seconds, and no two processes are equally fast. With `--tls-url`, the
+requests in `enforce` use the broker's listener with TLS. With `--reads`, each request reads the records of one batch.
+The program prints a JSON object with the requests per second of each turn.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import uvloop
 from http_workload import answered
 from pyreqwest.client import Client, ClientBuilder
+from security_mode import change
 
 from fairlead import Admin
 
@@ -48,14 +48,6 @@ async def read(client: Client, url: str) -> bytes:
     return answer
 
 
-async def change(admin: Admin, mode: str) -> None:
-    """Change the security mode, and wait until the broker applies it."""
-    await admin.alter_cluster_config({"security.mode": mode})
-    async with asyncio.timeout(10):
-        while (await admin.whoami()).mode != mode:
-            pass
-
-
 def client_of(token: str | None, ca: str | None) -> Client:
     """Return a client with a token, and with TLS if `ca` is a file with authorities."""
     builder = ClientBuilder().no_proxy().tcp_nodelay(True)
@@ -69,9 +61,9 @@ def client_of(token: str | None, ca: str | None) -> Client:
 
 async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]]:
     """Return the requests per second of each turn in each mode."""
-    secured = options.secured_url
-    clients = {"open": client_of(None, None), "enforce": client_of(token, options.ca if secured else None)}
-    urls = {"open": options.url, "enforce": secured or options.url}
+    tls_url = options.tls_url
+    clients = {"open": client_of(None, None), "enforce": client_of(token, options.ca if tls_url else None)}
+    urls = {"open": options.url, "enforce": tls_url or options.url}
     body = json.dumps({"records": [{"value": "v" * options.value_bytes}] * options.records}).encode()
     topic = f"/v1/topics/{options.topic}"
 
@@ -82,19 +74,14 @@ async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]
         return lambda: answered(client.post(f"{url}/records?acks=all"), body)
 
     rates: dict[str, list[float]] = {mode: [] for mode in clients}
-    async with AsyncExitStack() as stack:
-        admin = None
-        if not secured:
-            admin = await stack.enter_async_context(Admin(options.url, token_file=options.admin_token_file))
+    async with Admin(options.url, token_file=options.admin_token_file) as admin:
         if options.reads:
             await answered(clients["enforce"].post(f"{urls['enforce']}{topic}/partitions/0/records"), body)
         for number in range(options.turns + 1):
             for mode in ("open", "enforce") if number % 2 else ("enforce", "open"):
-                if admin is not None:
-                    await change(admin, mode)
+                await change(admin, mode)
                 rates[mode].append(await turn(call_in(mode), options.requests))
-        if admin is not None:
-            await change(admin, "enforce")
+        await change(admin, "enforce")
     return {mode: measured[1:] for mode, measured in rates.items()}
 
 
@@ -104,9 +91,9 @@ def main() -> None:
     parser.add_argument("--url", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--token-file", required=True, help="token of the requests in `enforce`")
-    parser.add_argument("--admin-token-file", help="token that may change the mode")
-    parser.add_argument("--secured-url", help="broker with TLS for the requests in `enforce`")
-    parser.add_argument("--ca", help="authorities of the secured broker")
+    parser.add_argument("--admin-token-file", required=True, help="token that may change the mode")
+    parser.add_argument("--tls-url", help="listener with TLS for the requests in `enforce`")
+    parser.add_argument("--ca", help="authorities of the listener with TLS")
     parser.add_argument(
         "--reads", action="store_true", help="read the records of a batch instead of producing"
     )
