@@ -170,6 +170,8 @@ ETCD_TRANSPORT_ANNOTATION: Final = f"{GROUP}/etcd-transport"
 """Annotation on an etcd pod and its template: `both` for listeners both with and without TLS, `tls` for listeners with
 TLS only; without the annotation, no listener has TLS.
 """
+AUTHORITIES_SINCE_ANNOTATION: Final = f"{GROUP}/authorities-since"
+"""Annotation on the ConfigMap with the authorities that clients trust: time of the last change of the authorities."""
 ETCD_AUTHORITIES_ANNOTATION: Final = f"{GROUP}/etcd-authorities"
 """Annotation on an etcd pod and its template: fingerprint of the authorities, which a member reads at startup."""
 SECURITY_FLOOR_ANNOTATION: Final = f"{GROUP}/security-floor"

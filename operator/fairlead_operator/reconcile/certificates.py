@@ -8,11 +8,14 @@ by name, and never listed or watched (rule K7).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
 from fairlead_api.resources.cluster import Cluster
+from fairlead_api.resources.conditions import rfc3339
 from fairlead_operator.certificates.authority import (
     Pair,
     bytes_of,
@@ -24,8 +27,10 @@ from fairlead_operator.certificates.authority import (
 )
 from fairlead_operator.clock import Clock
 from fairlead_operator.naming import (
+    AUTHORITIES_SINCE_ANNOTATION,
     BROKER_COMPONENT,
     CLUSTER,
+    CONFIG_MAP,
     RENEW_CA_ANNOTATION,
     SECRET,
     Manifest,
@@ -34,6 +39,7 @@ from fairlead_operator.naming import (
     brokers_tls_name,
 )
 from fairlead_operator.plan.securing.certificates import (
+    CLIENTS_FOLLOW,
     AuthorityPlan,
     AuthorityStep,
     Certificates,
@@ -99,7 +105,24 @@ class CertificatesStep:
         )
         together = done.authorities + "".join(f"{each}\n" for each in dict.fromkeys(others) if each)
         missing = "" if wanted == own or wanted in found else f"Secret {wanted}"
-        return replace(done, client_authorities=together, missing=missing)
+        known = replace(done, client_authorities=together, missing=missing)
+        return known if wanted == own else await self._for_followers(cluster, known, presented)
+
+    async def _for_followers(
+        self, cluster: Cluster, known: Certificates, presented: frozenset[str]
+    ) -> Certificates:
+        """Hold another certificate until clients have had time to load its authority."""
+        now = self._clock.now()
+        live = await self._api.get(ObjectRef(CONFIG_MAP, cluster.namespace, authority_name(cluster.name)))
+        since = now
+        if live is not None and (live.get("data") or {}).get(BUNDLE) == known.client_authorities:
+            stored = (live["metadata"].get("annotations") or {}).get(AUTHORITIES_SINCE_ANNOTATION, "")
+            with contextlib.suppress(ValueError):
+                since = datetime.fromisoformat(stored)
+        due = since + min(overlap_of(cluster), CLIENTS_FOLLOW)
+        is_held = bool(presented) and data_tls_name(cluster) not in presented and now < due
+        held = f"clients load the authority of Secret {data_tls_name(cluster)} until {rfc3339(due)}"
+        return replace(known, client_authorities_since=rfc3339(since), held=held if is_held else "")
 
     async def _bring(
         self,

@@ -249,6 +249,7 @@ class ClusterReconciler:
             return None
         return Transport(
             authorities=certificates.client_authorities,
+            authorities_since=certificates.client_authorities_since,
             peer_scheme=peer_scheme(observed, certificates.trusted) if wants_tls else "http",
             superusers=self._superusers,
             names=certificates.names,
@@ -455,12 +456,13 @@ class ClusterReconciler:
 
 
 def _waits_for_certificates(manifest: Manifest, cluster: Cluster, certificates: Certificates | None) -> bool:
-    """Return whether an object's new pods could not start, because they lack a certificate."""
+    """Return whether an object's new pods would lack a certificate, or present one that clients do not trust yet."""
     if manifest["kind"] not in (STATEFUL_SET.kind, DEPLOYMENT.kind) or cluster.spec.security is None:
         return False
     if certificates is None or not certificates.authorities:
         return True
-    return bool(certificates.missing) and _component(manifest) == BROKER_COMPONENT
+    is_late = certificates.missing or certificates.held
+    return bool(is_late) and _component(manifest) == BROKER_COMPONENT
 
 
 def _key(manifest: Manifest) -> Key:

@@ -67,6 +67,8 @@ class Transport:
 
     authorities: str
     """Certificates of all authorities that clients trust, in PEM."""
+    authorities_since: str = ""
+    """Time (RFC 3339) of the last change of `authorities`; empty if no pass needs to know the time."""
     peer_scheme: Scheme = "https"
     """Scheme of the peer listener: `http` while brokers of the Cluster lack a certificate."""
     superusers: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from fairlead_api.resources.cluster_security import (
     TlsMode,
 )
 from fairlead_operator.naming import (
+    AUTHORITIES_SINCE_ANNOTATION,
     BROKER_COMPONENT,
     CERTIFICATE,
     CONFIG_FOLDER,
@@ -208,8 +209,11 @@ def pod_words(cluster: Cluster, transport: Transport | None) -> dict[str, object
 
 
 def authorities_map(cluster: Cluster, transport: Transport) -> Manifest:
-    """Return the ConfigMap with all authorities that clients trust."""
+    """Return the ConfigMap with all authorities that clients trust, and the time of their last change."""
     manifest = framed(cluster, CONFIG_MAP, authority_name(cluster.name), component=BROKER_COMPONENT)
+    if transport.authorities_since:
+        annotations = {AUTHORITIES_SINCE_ANNOTATION: transport.authorities_since}
+        manifest["metadata"] = {**manifest["metadata"], "annotations": annotations}
     return {**manifest, "data": {BUNDLE_FILE: transport.authorities}}
 
 

@@ -34,6 +34,7 @@ from fairlead_operator.naming import (
     USER,
     Kind,
     Manifest,
+    authority_name,
 )
 from fairlead_operator.ports import Key
 
@@ -98,6 +99,11 @@ def keys_of_change(
             for owner, label in ((CLUSTER, CLUSTER_LABEL), (ETCD_BACKUP, BACKUP_LABEL)):
                 if labels.get(label):
                     yield Key(owner.kind, namespace, labels[label])
+            cluster = labels.get(CLUSTER_LABEL, "")
+            if kind == CONFIG_MAP and cluster and name == authority_name(cluster):
+                # The Secrets of Users contain the authorities that clients trust.
+                users = (each for each in dependents if each["kind"] == USER.kind)
+                yield from (_key_of(each) for each in users if cluster_of(each) == (namespace, cluster))
 
 
 def cluster_of(dependent: Manifest) -> tuple[str, str]:

@@ -152,6 +152,11 @@ AGAIN_SECONDS: Final = 10.0
 event for the operator."""
 
 
+CLIENTS_FOLLOW: Final = timedelta(seconds=150)
+"""Time in which clients load changed authorities: a kubelet updates mounted files within 90 s, and clients of the SDK
+read their files every 30 s."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificates:
     """Certificates of a Cluster after a step; pods may be created only if `authorities` is set."""
@@ -164,6 +169,10 @@ class Certificates:
     """Certificates of all authorities that clients trust, in PEM, including the issuers of foreign certificates."""
     missing: str = ""
     """Secret with the certificate for clients, if another program has not created the Secret yet."""
+    client_authorities_since: str = ""
+    """Time (RFC 3339) of the last change of `client_authorities`; empty without a foreign certificate."""
+    held: str = ""
+    """Reason why brokers do not present another certificate yet; empty if nothing delays the other certificate."""
     trusted: frozenset[str] = frozenset()
     """SHA-256 of the trusted authorities."""
     leaf: CertificateFacts | None = None
@@ -179,7 +188,7 @@ class Certificates:
     @property
     def requeue_seconds(self) -> float | None:
         """Seconds until the next pass; None if no step is waiting."""
-        return AGAIN_SECONDS if self.waits or self.missing else None
+        return AGAIN_SECONDS if self.waits or self.missing or self.held else None
 
 
 def plan_authority(

@@ -147,6 +147,8 @@ def _judged(reports: Reports, observed: Observed, certificates: Certificates) ->
         return "False", "NotOurs", f"{certificates.foreign} exists and was not created by the operator"
     if certificates.missing:
         return "False", "Issuing", f"{certificates.missing} does not exist yet"
+    if certificates.held:
+        return "False", "Propagating", certificates.held
     if leaf is None or not reports.known:
         return "False", "Issuing", "the certificates are created, and no broker answers yet"
     if old := reports.without(leaf):

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 import render_kit
 from fairlead_operator.certificates.authority import bytes_of, read_certificate, text_of
-from fairlead_operator.naming import SECRET, Manifest, ObjectRef
-from fairlead_operator.plan.securing.certificates import Report, Reports
+from fairlead_operator.naming import CONFIG_MAP, SECRET, Manifest, ObjectRef
+from fairlead_operator.plan.securing.certificates import Certificates, Report, Reports
 from fairlead_operator.reconcile.certificates import CertificatesStep, presented_certificates
 from memory_api import MemoryApi
 
@@ -178,6 +178,44 @@ async def test_clients_trust_both_authorities_until_the_last_broker_presents_the
     assert during.client_authorities == f"{during.authorities}CORP\nOLD\n"
     assert done.client_authorities == back.client_authorities == f"{done.authorities}CORP\n"
     assert during.missing == done.missing == back.missing == ""
+
+
+async def test_another_certificate_waits_until_clients_had_time_to_load_its_authority() -> None:
+    """Brokers present another certificate 150 s after its authority is published, or at once without an overlap.
+
+    A new Cluster, and a broker that presents the certificate already, wait for nothing.
+    """
+    api, time = Secrets(), Time()
+    step = CertificatesStep(api, time, structlog.get_logger())
+    api.objects[ObjectRef(SECRET, "shop", "mine")] = {
+        "metadata": {"name": "mine"},
+        "data": {"ca.crt": text_of(b"CORP")},
+    }
+    security = {"tls": {"mode": "Required", "certificate": {"secretName": "mine"}}}
+    cluster = render_kit.cluster_of(security=security)
+    own = frozenset({"main-brokers-tls"})
+
+    async def take(presented: frozenset[str] = own) -> Certificates:
+        """Take a step, and publish the authorities as the Cluster's pass does."""
+        done = await step.take(cluster, Reports(), presented)
+        api.objects[ObjectRef(CONFIG_MAP, "shop", "main-ca")] = {
+            "metadata": {"annotations": {"fairlead.dev/authorities-since": done.client_authorities_since}},
+            "data": {"ca.crt": done.client_authorities},
+        }
+        return done
+
+    new = await step.take(cluster, Reports())
+    first = await take()
+    time.at += timedelta(seconds=149)
+    second = await take()
+    started = await take(own | {"mine"})
+    time.at += timedelta(seconds=1)
+    third = await take()
+
+    assert first.held.endswith("2026-03-01T00:02:30Z")
+    assert second.held == first.held
+    assert (new.held, started.held, third.held) == ("", "", "")
+    assert first.requeue_seconds == 10
 
 
 def _sha256(certificate: x509.Certificate) -> str:

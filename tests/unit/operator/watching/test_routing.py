@@ -8,12 +8,14 @@ from typing import Any
 from fairlead_operator.naming import (
     CLUSTER,
     CLUSTER_LABEL,
+    CONFIG_MAP,
     FIELD_MANAGER,
     MANAGED_BY_LABEL,
     POD,
     REBALANCE,
     TOPIC,
 )
+from fairlead_operator.ports import Key
 from fairlead_operator.watching.routing import concerns, keys_of_change, selector_of
 
 Manifest = dict[str, Any]
@@ -92,6 +94,28 @@ def test_children_concern_their_cluster() -> None:
     assert keys(POD, None, pod) == {("Cluster", "shop", "main")}
     assert keys(POD, pod, stolen) == {("Cluster", "shop", "main"), ("Cluster", "shop", "other")}
     assert list(keys_of_change(POD, {"metadata": {"name": "x", "namespace": "shop"}}, None, [])) == []
+
+
+def test_changed_authorities_concern_the_users_of_a_cluster() -> None:
+    """The Secrets of Users contain the authorities in a ConfigMap of the Cluster, and no other ConfigMap matters."""
+    user, other = (
+        {"kind": "User", "metadata": {"name": name, "namespace": "team"}, "spec": {"clusterRef": reference}}
+        for name, reference in (("ann", {"name": "main", "namespace": "shop"}), ("bob", {"name": "main"}))
+    )
+    found = {
+        name: set(
+            keys_of_change(
+                CONFIG_MAP,
+                None,
+                {"metadata": {"name": name, "namespace": "shop", "labels": {CLUSTER_LABEL: "main"}}},
+                [user, other, *TOPICS],
+            )
+        )
+        for name in ("main-ca", "main-brokers")
+    }
+    cluster = Key("Cluster", "shop", "main")
+
+    assert found == {"main-ca": {cluster, Key("User", "team", "ann")}, "main-brokers": {cluster}}
 
 
 def test_only_own_objects_are_watched() -> None:
