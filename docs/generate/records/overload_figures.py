@@ -115,7 +115,7 @@ def sections() -> str:
     outcome = (
         "all bounds of the tests were kept"
         if record["passed"]
-        else "the record names the bounds that were exceeded"
+        else "the record names the tests that failed"
     )
     about = RECORD_TEXT.format(
         date=record["made_at"].partition("T")[0], cores=record["machine"]["cores"], outcome=outcome

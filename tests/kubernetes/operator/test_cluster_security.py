@@ -21,6 +21,7 @@ from cluster_words import a_cluster, condition_of, is_done
 from etcd_build import etcd_binaries
 from fairlead import Admin
 from fairlead.errors import FairleadError
+from fairlead_api.identifiers import TimestampUs
 from fairlead_broker.registry.keys import Keys
 from fairlead_broker.registry.records import ClusterRecord, encode
 from fairlead_operator.naming import coordination_name
@@ -312,7 +313,7 @@ def test_a_namespace_grants_only_what_the_cluster_allows_it(secure: Secure) -> N
 def test_a_requested_format_becomes_the_level_of_a_running_cluster(secure: Secure) -> None:
     """Brokers of a cluster at feature level 1 get tokens and access rules with `formatVersion` (rule Z17)."""
     keys = Keys(coordination_name(secure.namespace, "main"))
-    record = encode(ClusterRecord(cluster_id=str(uuid4()), feature_level=1, created_us=1))
+    record = encode(ClusterRecord(cluster_id=str(uuid4()), feature_level=1, created_us=TimestampUs(1)))
     subprocess.run(
         [
             etcd_binaries().etcdctl,
