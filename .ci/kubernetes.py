@@ -5,6 +5,7 @@
     make kubernetes KUBERNETES="shell"          run a shell in its network, with KUBECONFIG and kubectl, helm4, helm3
     make kubernetes KUBERNETES="shell kubectl get pods -A"
     make kubernetes KUBERNETES="up --real-nodes 3"   start a Kubernetes that runs pods, with Fairlead's images
+    make kubernetes KUBERNETES="up --real-nodes 1 --policies"   start a node that enforces network policies
     make kubernetes KUBERNETES="images"         build Fairlead's images again and load them into its nodes
     make kubernetes KUBERNETES="down"           stop the Kubernetes and keep its logs
 
@@ -46,6 +47,9 @@ def main(words: list[str]) -> int:
     starting.add_argument(
         "--real-nodes", type=int, default=0, help="number of nodes with containerd and kubelet"
     )
+    starting.add_argument(
+        "--policies", action="store_true", help="enforce network policies, with one real node"
+    )
     commands.add_parser("status", help="show processes, memory and nodes")
     commands.add_parser("images", help="build Fairlead's images and load them into all nodes")
     commands.add_parser("down", help="stop the Kubernetes and keep its logs")
@@ -77,7 +81,8 @@ def up(box: Box, arguments: argparse.Namespace) -> None:
     remove_forgotten()
     real = arguments.real_nodes
     fake = arguments.fake_nodes if arguments.fake_nodes is not None else 0 if real else 3
-    kubernetes = Kubernetes(box) if box.pid() else start(box.name, Size(fake_nodes=fake, real_nodes=real))
+    size = Size(fake_nodes=fake, real_nodes=real, policies=arguments.policies)
+    kubernetes = Kubernetes(box) if box.pid() else start(box.name, size)
     if real:
         make_product_images()
         load_product_images(kubernetes)

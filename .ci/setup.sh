@@ -140,6 +140,7 @@ runc runc
 nft nftables
 conntrack conntrack
 iptables iptables
+ipset ipset
 buildah buildah
 mmdebstrap mmdebstrap
 newuidmap uidmap

@@ -11,10 +11,12 @@ deletion.
 
 `kubernetes_pods` has three real nodes in three zones (containerd, kubelet, services and DNS), instead of fake nodes,
 with the images of `make image`. Programs that are started with `kubernetes_pods.enter` reach pods and services by name.
+`kubernetes_policies` has one real node, in whose network kube-router enforces network policies.
 
 `KUBERNETES_BOX=dev` in the environment uses the box that `make kubernetes` started, instead of starting a box;
 `KUBERNETES_PODS_BOX=pods` does so for real nodes, with their current images (`make kubernetes KUBERNETES="--name pods
-up --real-nodes 3"`, and `KUBERNETES="--name pods images"` after each change).
+up --real-nodes 3"`, and `KUBERNETES="--name pods images"` after each change), and `KUBERNETES_POLICIES_BOX=policies`
+for a node that enforces policies (`KUBERNETES="--name policies up --real-nodes 1 --policies"`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ import worker_groups
 from box import Box, BoxUnusable, check_machine
 from chart_tools import alone
 from doors import Door
-from go_programs import CHART_TOOLS, CONTROL_PLANE, NODES, ProgramsMissing, program
+from go_programs import CHART_TOOLS, CONTROL_PLANE, NODES, POLICIES, ProgramsMissing, program
 from images import ImagesMissing, make_product_images
 from kubernetes_under_test import Kubernetes, Size, shared
 from operator_process import Operators, install_definitions
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 TIMEOUT_SECONDS = 300
+KEPT_BOXES = {"kubernetes_pods": "KUBERNETES_PODS_BOX", "kubernetes_policies": "KUBERNETES_POLICIES_BOX"}
+"""The fixtures with real nodes, each with the variable that names the box to use instead of starting a box."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,12 +70,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not any(item.get_closest_marker("kubernetes") for item in session.items):
         return
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    pods = "kubernetes_pods" in fixtures
+    kept = {name for name, variable in KEPT_BOXES.items() if os.environ.get(variable)}
+    used, policies = fixtures & set(KEPT_BOXES), "kubernetes_policies" in fixtures
     try:
-        check_machine(real_nodes=pods)
-        for name in (*CONTROL_PLANE, *CHART_TOOLS, *(NODES if pods else ())):
+        check_machine(real_nodes=bool(used), policies=policies)
+        needed = [*CONTROL_PLANE, *CHART_TOOLS, *(NODES if used else ()), *(POLICIES if policies else ())]
+        for name in needed:
             program(name)
-        if pods and not os.environ.get("KUBERNETES_PODS_BOX"):
+        if used - kept:
             make_product_images(spark="spark_node" in fixtures)
     except (ProgramsMissing, ImagesMissing, BoxUnusable) as error:
         reason = f"{error}\ntests marked kubernetes need it; leave them out with -m 'not kubernetes'"
@@ -109,13 +115,21 @@ def _scope_of_pods(fixture_name: str, config: pytest.Config) -> Literal["session
 @pytest.fixture(scope=_scope_of_pods)
 def kubernetes_pods(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
     """Yield three real nodes in three zones with the images of the project, one set for all workers."""
-    kept = os.environ.get("KUBERNETES_PODS_BOX")
+    yield from _real_nodes("pods", Size(fake_nodes=0, real_nodes=3), request)
+
+
+@pytest.fixture(scope="module")
+def kubernetes_policies(request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
+    """Yield one real node with the images of the project, in whose network kube-router enforces network policies."""
+    yield from _real_nodes("policies", Size(fake_nodes=0, real_nodes=1, policies=True), request)
+
+
+def _real_nodes(kind: str, size: Size, request: pytest.FixtureRequest) -> Iterator[KubernetesPods]:
+    kept = os.environ.get(KEPT_BOXES[f"kubernetes_{kind}"])
     if kept:
         yield KubernetesPods(Box(kept))
         return
-    with shared(
-        _box_name("pods", request), Size(fake_nodes=0, real_nodes=3), prepare=load_product_images
-    ) as started:
+    with shared(_box_name(kind, request), size, prepare=load_product_images) as started:
         yield KubernetesPods(started.box)
 
 

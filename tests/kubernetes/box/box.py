@@ -29,6 +29,7 @@ START_SECONDS = 30.0
 END_SECONDS = 30.0
 NEEDED_COMMANDS = {"unshare": "util-linux", "nsenter": "util-linux", "mount": "mount", "ip": "iproute2"}
 NEEDED_BY_NODES = {"runc": "runc", "nft": "nftables", "conntrack": "conntrack", "iptables": "iptables"}
+NEEDED_BY_POLICIES = {"ipset": "ipset"}
 
 
 class BoxUnusable(Exception):
@@ -174,12 +175,13 @@ def boxes() -> list[Box]:
     return [Box(path.name) for path in sorted(folder.iterdir()) if path.is_dir()] if folder.exists() else []
 
 
-def check_machine(*, real_nodes: bool = False) -> None:
-    """Raise `BoxUnusable` when namespaces cannot be created, or a requirement of real nodes is missing."""
+def check_machine(*, real_nodes: bool = False, policies: bool = False) -> None:
+    """Raise `BoxUnusable` when namespaces cannot be created, or a requirement of real nodes or policies is missing."""
     if os.geteuid() != 0:
         message = "a test Kubernetes makes namespaces and mounts, so it needs root"
         raise BoxUnusable(message)
     needed = NEEDED_COMMANDS | (NEEDED_BY_NODES if real_nodes else {})
+    needed |= NEEDED_BY_POLICIES if policies else {}
     absent = sorted({package for name, package in needed.items() if shutil.which(name) is None})
     if absent:
         message = f"missing on this machine: {' '.join(absent)}; run `make setup`"

@@ -10,6 +10,8 @@ from daemons import STATE, run
 
 # Addresses exist only in the box, so every box uses the same addresses.
 CONTROL_PLANE_ADDRESS = "10.88.0.1"
+# CoreDNS has its own address, so that a network policy can permit the API server without DNS.
+NAMES_ADDRESS = "10.88.0.2"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"
 # Machine-wide settings that the kubelet requires. The box has files with these values, and the kubelet is configured
@@ -49,7 +51,8 @@ def furnish(state: Path) -> None:
         shown.write_text(f"{value}\n")
         run("mount", "--bind", shown, Path("/proc/sys", setting))
     run("ip", "link", "set", "lo", "up")
-    run("ip", "address", "add", f"{CONTROL_PLANE_ADDRESS}/32", "dev", "lo")
+    for address in (CONTROL_PLANE_ADDRESS, NAMES_ADDRESS):
+        run("ip", "address", "add", f"{address}/32", "dev", "lo")
     # The box has no default route, and without a route connect() refuses a service's address before the rules of
     # kube-proxy can translate it.
     run("ip", "route", "add", SERVICE_RANGE, "dev", "lo", "src", CONTROL_PLANE_ADDRESS)

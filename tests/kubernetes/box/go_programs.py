@@ -28,6 +28,7 @@ RELEASE = "v1.36.3"
 HELM_4 = "v4.3.1"
 HELM_3 = "v3.21.4"
 CONTAINERD = "v2.3.7"
+KUBE_ROUTER = "v2.1.0"
 COMPILERS_AT_ONCE = "2"
 
 
@@ -55,6 +56,7 @@ def release_variables() -> tuple[str, ...]:
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _CONTAINERD_VERSION = (f"{_CONTAINERD}/version.Version={CONTAINERD}",)
 _PLUGINS = "github.com/containernetworking/plugins/plugins"
+_KUBE_ROUTER = "github.com/cloudnativelabs/kube-router/v2"
 
 PROGRAMS = {
     "kubernetes": Program("kubernetes", variables=release_variables()),
@@ -77,6 +79,11 @@ PROGRAMS = {
     "kube-state-metrics": Program("kube-state-metrics", "k8s.io/kube-state-metrics/v2"),
     "contour": Program("contour", "github.com/projectcontour/contour/cmd/contour"),
     "cert-manager": Program("cert-manager"),
+    "kube-router": Program(
+        "kube-router",
+        f"{_KUBE_ROUTER}/cmd/kube-router",
+        (f"{_KUBE_ROUTER}/pkg/version.Version={KUBE_ROUTER}",),
+    ),
     "kubeconform": Program("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),
     "helm-unittest": Program("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),
 }
@@ -92,7 +99,8 @@ KUBERNETES_NAMES = (
 CONTROL_PLANE = ("etcd", "kubernetes", "kwok", "pause")
 NODES = ("containerd", "ctr", "containerd-shim-runc-v2", "bridge", "host-local", "coredns")
 CHART_TOOLS = ("helm4", "helm3", "kubeconform", "helm-unittest")
-OF_SCENARIOS = ("kube-state-metrics", "contour", "cert-manager")
+POLICIES = ("kube-router",)
+OF_SCENARIOS = ("kube-state-metrics", "contour", "cert-manager", *POLICIES)
 """Programs that only tests marked `scenario` need, and build."""
 
 

@@ -33,6 +33,7 @@ def main() -> int:
     starting.add_argument("--port", type=int, required=True, help="the port it listens on")
     starting.add_argument("--fake-nodes", type=int, default=3)
     starting.add_argument("--real-nodes", type=int, default=0)
+    starting.add_argument("--policies", action="store_true", help="enforce network policies")
     starting.add_argument("--cgroup", default="fairlead", help="the cgroup of all real nodes")
     starting.add_argument("--until-unused", action="store_true")
     for name in ("stop", "start", "signal"):
@@ -83,6 +84,8 @@ def up(arguments: argparse.Namespace) -> None:
     wait_for_fake_nodes(client, arguments.fake_nodes)
     for number in range(1, arguments.real_nodes + 1):
         wait_for_real_node(client, f"node-{number}")
+    if arguments.policies:
+        real_nodes.enforce_policies("node-1")
     # Pods are refused until their namespace has its service account.
     client.wait("serviceaccount/default", "default", bool)
 

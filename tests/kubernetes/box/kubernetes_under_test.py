@@ -26,7 +26,7 @@ from authority import kubeconfig, replace_token_key
 from box import Box, boxes, check_machine
 from daemons import GARBAGE
 from doors import Door, open_door
-from go_programs import CONTROL_PLANE, NODES, PROGRAMS, cache_folder, program
+from go_programs import CONTROL_PLANE, NODES, POLICIES, PROGRAMS, cache_folder, program
 from images import PAUSE_IMAGE, write_image
 from kube_client import KubeClient, Manifest
 
@@ -157,15 +157,29 @@ class Kubernetes:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Number of nodes of a test Kubernetes."""
+    """Number of nodes of a test Kubernetes, and whether its network enforces policies."""
 
     fake_nodes: int = 3
     real_nodes: int = 0
+    policies: bool = False
+    """Whether network policies are enforced, on the only real node."""
+
+    def __post_init__(self) -> None:
+        """Check that policies have one real node."""
+        assert not self.policies or self.real_nodes == 1, "network policies need exactly one real node"
 
     @property
     def programs(self) -> tuple[str, ...]:
         """Programs that must be built for this size."""
-        return (*CONTROL_PLANE, *(NODES if self.real_nodes else ()))
+        return (
+            *CONTROL_PLANE,
+            *(NODES if self.real_nodes else ()),
+            *(POLICIES if self.policies else ()),
+        )
+
+    def check_machine(self) -> None:
+        """Raise `BoxUnusable` when a requirement of this size is missing on the machine."""
+        check_machine(real_nodes=self.real_nodes > 0, policies=self.policies)
 
 
 CONTROL_PLANE_ONLY = Size()
@@ -174,7 +188,7 @@ CONTROL_PLANE_ONLY = Size()
 def start(name: str, size: Size) -> Kubernetes:
     """Start a Kubernetes that runs until its box is destroyed; raise `BoxUnusable` or `ProgramsMissing`."""
     box = Box(name)
-    check_machine(real_nodes=size.real_nodes > 0)
+    size.check_machine()
     box.create(size.programs)
     return _bring_up(box, size)
 
@@ -188,7 +202,7 @@ def shared(
     `prepare` is called once, by the process that starts the Kubernetes.
     """
     box = Box(name)
-    check_machine(real_nodes=size.real_nodes > 0)
+    size.check_machine()
     _lock_file(name).parent.mkdir(parents=True, exist_ok=True)
     with _lock_file(name).open("w") as lock, ExitStack() as stack:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -241,6 +255,7 @@ def _bring_up(box: Box, size: Size, *, until_unused: bool = False) -> Kubernetes
         write_image(box.state / "pause.tar", PAUSE_IMAGE, program("pause"))
     words = ["--state", str(box.state), "--cgroup", box.cgroup, *(["--until-unused"] if until_unused else [])]
     words += ["--fake-nodes", str(size.fake_nodes), "--real-nodes", str(size.real_nodes)]
+    words += ["--policies"] if size.policies else []
     try:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

@@ -1,7 +1,9 @@
 """Real nodes in a box: containerd, runc and kubelet for each node, one kube-proxy and one CoreDNS for all nodes.
 
 The nodes share the network of the box. A node is a bridge (10.88.N.1) with its pods (10.88.N.0/24), and the kernel
-routes between the bridges; network policies are not enforced.
+routes between the bridges. Network policies are enforced by kube-router, only in a box with one real node and on
+request: an instance of kube-router enforces the policies of the pods on its node and removes the rules of all other
+pods, so several instances in one network would remove each other's rules.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import control_plane
 from authority import PKI, Authority
 from daemons import BIN, STATE, Daemon, run
 from fake_nodes import zone
-from furnishing import CONTROL_PLANE_ADDRESS
+from furnishing import NAMES_ADDRESS, SERVICE_RANGE
 
 VOLUME_KEEPER = Path(__file__).with_name("volume_keeper.py")
 START_SECONDS = 60.0
 CLUSTER_DOMAIN = "cluster.local"
+POLICIES_CHAIN = "KUBE-ROUTER-FORWARD"
+"""Chain of kube-router's rules for packets between pods."""
 # A box gets the weight of twenty processes, because each process outside the box competes with all its pods together.
 BOX_SHARES = str(20 * 1024)
 # By default, kubelets evict pods below 10 % of free disk or even earlier, and a developer's machine may have less.
@@ -33,12 +37,10 @@ EVICTION = {
 
 def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Path) -> None:
     """Start the shared parts of all nodes, and the nodes with these numbers, which become Ready later."""
-    resolver = (
-        f"nameserver {CONTROL_PLANE_ADDRESS}\nsearch svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\noptions ndots:5\n"
-    )
+    resolver = f"nameserver {NAMES_ADDRESS}\nsearch svc.{CLUSTER_DOMAIN} {CLUSTER_DOMAIN}\noptions ndots:5\n"
     (STATE / "resolv.conf").write_text(resolver)
     # Resolver that pods use for names outside the cluster.
-    (STATE / "node-resolv.conf").write_text(f"nameserver {CONTROL_PLANE_ADDRESS}\n")
+    (STATE / "node-resolv.conf").write_text(f"nameserver {NAMES_ADDRESS}\n")
     _start_names()
     nodes = [RealNode(number, cgroup) for number in numbers]
     for node in nodes:
@@ -49,6 +51,31 @@ def start(authority: Authority, numbers: list[int], cgroup: str, pause_image: Pa
         node.start_kubelet(authority)
     _start_proxy(nodes[0])
     Daemon("volume-keeper").start([sys.executable, VOLUME_KEEPER])
+
+
+def enforce_policies(node: str) -> None:
+    """Start kube-router as the enforcer of network policies for the pods of a node; wait until its rules exist."""
+    # Without this setting, rules would not see packets between pods on the same bridge.
+    Path("/proc/sys/net/bridge/bridge-nf-call-iptables").write_text("1")
+    enforcer = Daemon("kube-router")
+    enforcer.start(
+        [
+            BIN / "kube-router",
+            f"--kubeconfig={STATE}/admin.kubeconfig",
+            f"--hostname-override={node}",
+            "--run-firewall=true",
+            "--run-router=false",
+            "--run-service-proxy=false",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            "--v=1",
+        ]
+    )
+
+    def has_rules() -> bool:
+        listed = subprocess.run(["iptables", "-S", POLICIES_CHAIN], capture_output=True, check=False)
+        return listed.returncode == 0
+
+    enforcer.wait_until(has_rules, START_SECONDS)
 
 
 class RealNode:
@@ -181,7 +208,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
             "tlsCertFile": f"{PKI}/{self.name}.crt",
             "tlsPrivateKeyFile": f"{PKI}/{self.name}.key",
             "clusterDomain": CLUSTER_DOMAIN,
-            "clusterDNS": [CONTROL_PLANE_ADDRESS],
+            "clusterDNS": [NAMES_ADDRESS],
             "resolvConf": f"{STATE}/node-resolv.conf",
             "podLogsDir": f"{self._home}/pod-logs",
             "volumePluginDir": f"{self._home}/volume-plugins",
@@ -242,14 +269,14 @@ def _start_names() -> None:
     """Start CoreDNS, which answers immediately that names outside the cluster do not exist."""
     (STATE / "Corefile").write_text(f"""\
 {CLUSTER_DOMAIN} in-addr.arpa {{
-    bind {CONTROL_PLANE_ADDRESS}
+    bind {NAMES_ADDRESS}
     kubernetes {{
         kubeconfig {STATE}/admin.kubeconfig
         ttl 1
     }}
 }}
 . {{
-    bind {CONTROL_PLANE_ADDRESS}
+    bind {NAMES_ADDRESS}
     template ANY ANY {{
         rcode NXDOMAIN
     }}
