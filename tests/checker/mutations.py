@@ -347,7 +347,8 @@ def consume_twice(events: list[Event], rng: random.Random) -> list[Event] | None
 
 MUTATIONS: Final[dict[Mutation, frozenset[Anomaly]]] = {
     lose_a_record: frozenset({Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
-    lose_the_last_record: frozenset({Anomaly.UNSEEN, Anomaly.TORN_TRANSACTION}),
+    # The marker of a transaction may follow the last record, and readers that passed the marker have lost the record.
+    lose_the_last_record: frozenset({Anomaly.UNSEEN, Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
     lose_it_after_it_was_read: frozenset({Anomaly.LOST_WRITE, Anomaly.TORN_TRANSACTION}),
     swap_two_in_one_answer: frozenset(
         {Anomaly.INCONSISTENT_OFFSETS, Anomaly.DUPLICATE, Anomaly.NONMONOTONIC_SEND}

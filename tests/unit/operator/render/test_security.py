@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from fairlead_operator.naming import TLS_PORT, Manifest
 from fairlead_operator.render.addresses import bootstrap_address
 from fairlead_operator.render.etcd import etcd_ports
 from fairlead_operator.render.inputs import EtcdInputs, EtcdTransport, Transport
-from fairlead_operator.render.security import floor_of
+from fairlead_operator.render.security import authorities_map, floor_of
 from fairlead_operator.render.users import account_map, user_secret
 
 TRANSPORT = Transport(authorities="PEM\n", superusers=("k8s:operators:fairlead-operator",), names=("a", "b"))
@@ -195,6 +196,9 @@ def test_clients_may_see_another_certificate(certificate: dict[str, Any] | None,
 
     assert secrets.items() >= {"peer-tls": "main-brokers-tls", "tls": secret}.items()
     assert objects["ConfigMap/main-ca"]["data"] == {"ca.crt": "PEM\n"}
+    assert authorities_map(render_kit.cluster_of(), replace(TRANSPORT, authorities_since="NOW"))["metadata"][
+        "annotations"
+    ] == {"fairlead.dev/authorities-since": "NOW"}
     assert (requested is not None) == (secret == "main-clients-tls")
     if requested is not None:
         assert requested["spec"]["dnsNames"] == ["a", "b"]

@@ -153,6 +153,7 @@ def test_the_condition_names_what_is_missing() -> None:
     assert reason(current, None) == "Issuing"
     assert reason(current, with_certificates(0)) == "Propagating"
     assert reason(current, with_certificates(0, 1)) == "Current"
+    assert reason(replace(current, held="clients"), with_certificates(0, 1)) == "Propagating"
     assert reason(replace(current, waits="clients"), with_certificates(0, 1)) == "Replacing"
     assert reason(current, with_certificates(0, 1), days=88) == "Expiring"
 
