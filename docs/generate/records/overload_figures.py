@@ -113,9 +113,7 @@ def sections() -> str:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     counts: Counts = record["counts"]
     outcome = (
-        "all bounds of the tests were kept"
-        if record["passed"]
-        else "the record names the tests that failed"
+        "all bounds of the tests were kept" if record["passed"] else "the record names the tests that failed"
     )
     about = RECORD_TEXT.format(
         date=record["made_at"].partition("T")[0], cores=record["machine"]["cores"], outcome=outcome
