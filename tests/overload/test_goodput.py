@@ -180,8 +180,8 @@ async def test_twice_the_capacity(start, full, name, records, share_min) -> None
 
     Clients ignore Retry-After. Peak and overload alternate. In the full run, the broker has its own core. The bounds of
     the full run are for the median of its rounds; the broker also receives and refuses as many requests as it stores,
-    whose cost decision 0062 explains. Other load on the machine may last for a whole round
-    of the small run, so its best round counts, and its bounds are wide.
+    whose cost decision 0062 explains. Other load on the machine may last for a whole round of the small run, so its
+    best round counts, and its bounds are wide.
     """
     rounds_count, seconds = (7, 2.0) if full else (3, 1.0)
     broker = await start()

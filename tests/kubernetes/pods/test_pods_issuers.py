@@ -91,7 +91,7 @@ def served_leaf(stage: PodsStage, pod: str) -> str:
 
 
 def wait_served(stage: PodsStage, secret: str, before: str = "") -> str:
-    """Wait until all brokers present the certificate of a Secret, and not the one before; return it."""
+    """Wait until all brokers present the certificate of a Secret, and no longer the previous one; return it."""
 
     def is_served() -> bool:
         leaf = secret_leaf(stage, secret)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from chart_tools import OPERATOR_CHART
-from cluster_words import a_cluster, condition_of, uids
+from cluster_words import a_cluster, uids
 from furnishing import CONTROL_PLANE_ADDRESS, NAMES_ADDRESS
 from made_files import make_chart_files
 from operator_process import Operators, install_definitions
 from pod_connections import Pod, Targets, settled
-from pods_stage import DEV_IMAGE, SLOW_SECONDS, PodsStage, is_ready, keep_counts
+from pods_stage import DEV_IMAGE, SLOW_SECONDS, THREE_MEMBERS, PodsStage, is_ready, keep_counts
+from secured_clients import CLOSED as CLOSED_SECURITY
 
 if TYPE_CHECKING:
     from kube_client import Manifest
@@ -35,7 +36,6 @@ PERMITTED: Final = {"access": "permitted"}
 LIMITED: Final = {"enabled": True, "clients": [{"podSelector": {"matchLabels": PERMITTED}}]}
 CLOSED_EGRESS: Final = {**LIMITED, "egress": [{"ipBlock": {"cidr": f"{CONTROL_PLANE_ADDRESS}/32"}}]}
 """Brokers call the API server for the keys of service accounts."""
-THREE_MEMBERS: Final = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
 CREDENTIALS: Final = "/var/run/secrets/fairlead"
 SERVER_PORT: Final = 8000
 SERVER: Final = ["python3", "-m", "http.server", str(SERVER_PORT)]
@@ -101,9 +101,7 @@ class Kind:
 
 
 OPEN: Final = Kind("open", "http", (2379, 2380), {})
-CLOSED: Final = Kind(
-    "closed", "https", (2479, 2480), {"security": {"mode": "Enforce", "tls": {"mode": "Required"}}}
-)
+CLOSED: Final = Kind("closed", "https", (2479, 2480), {"security": CLOSED_SECURITY})
 
 
 @pytest.fixture(scope="module")
@@ -147,23 +145,6 @@ def start_pod(kubernetes: KubernetesPods, pod: Pod, labels: dict[str, str], **en
     )
     kubernetes.api.wait(f"pod/{pod.name}", pod.namespace, lambda each: each and is_ready(each), SLOW_SECONDS)
     return pod
-
-
-def apply_ready(stage: PodsStage, kind: str, name: str, spec: Manifest) -> None:
-    """Apply a Topic or a User of the Cluster, and wait until it is ready."""
-    manifest = {
-        "apiVersion": "fairlead.dev/v1alpha1",
-        "kind": kind,
-        "metadata": {"name": name},
-        "spec": {"clusterRef": {"name": "main"}, **spec},
-    }
-    stage.kubernetes.api.apply(manifest, stage.namespace)
-    stage.kubernetes.api.wait(
-        f"{kind.lower()}s.fairlead.dev/{name}",
-        stage.namespace,
-        lambda each: each and condition_of(each, "Ready").get("status") == "True",
-        SLOW_SECONDS,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,9 +258,9 @@ def prepared_pods(stage: PodsStage, operator: Pod, kind: Kind) -> dict[str, Pod]
     }
     stage.wait_done()
     config = {"min.insync.replicas": "2"}
-    apply_ready(stage, "Topic", "load", {"partitions": 3, "replicas": 3, "config": config})
+    stage.apply_ready("Topic", "load", {"partitions": 3, "replicas": 3, "config": config})
     if kind is CLOSED:
-        apply_ready(stage, "User", "load", {"acls": [{"operations": ["read", "write"], "topics": ["load"]}]})
+        stage.apply_ready("User", "load", {"acls": [{"operations": ["read", "write"], "topics": ["load"]}]})
     bootstrap = f"{kind.scheme}://main-bootstrap.{here}.svc:9520"
     client = Pod("client", here)
     pods["client"] = start_pod(kubernetes, client, PERMITTED, FAIRLEAD_BOOTSTRAP=bootstrap)

@@ -10,7 +10,7 @@ import pytest
 
 from captured_traffic import captured_traffic
 from cluster_words import BROKERS, condition_of
-from pods_stage import PodsStage, keep_counts, pods_stage, serves
+from pods_stage import THREE_MEMBERS, PodsStage, keep_counts, pods_stage, serves
 from secured_clients import (
     CLOSED,
     LONG_SECONDS,
@@ -36,7 +36,6 @@ PEERS, ETCD_CALLS, LISTENERS = (
 )
 TRANSPORT_STEPS = ((BROKERS, PEERS, "https"), (BROKERS, ETCD_CALLS, "https"), (ETCD, LISTENERS, "tls"))
 """Steps that the operator takes by itself: the pods, their annotation, and its value afterwards."""
-THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
 PREFACE = "PRI * HTTP/2.0"
 """First bytes of every connection over HTTP/2 without TLS."""
 BEARER = "Bearer "

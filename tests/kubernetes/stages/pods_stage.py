@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster_words import BROKERS, a_cluster, is_done, is_warned, uids
+from cluster_words import BROKERS, a_cluster, condition_of, is_done, is_warned, uids
 from figures import record
 from kube_client import Refused
 from operator_process import ACCOUNT, OperatorProcess, Operators, install_definitions
@@ -41,6 +41,8 @@ DEFAULT_URLS = {
 }
 DEV_IMAGE = "localhost/fairlead:dev"
 SECOND_IMAGE = "localhost/fairlead:second"
+THREE_MEMBERS = {"managed": {"replicas": 3, "storage": {"size": "1Gi"}}}
+"""Value of `spec.etcd` for an etcd of three members."""
 NO_IMAGE = "localhost/fairlead:missing"
 _TOPICS = itertools.count(1)
 
@@ -99,6 +101,16 @@ class Load:
         assert self.process.stdout is not None, "its output is a pipe"
         assert self.process.stdout.readline() == "producing\n", "the load has ended before its first record"
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the stored records after the block, and end the process in any case."""
+        try:
+            yield
+            self.finish()
+        finally:
+            self.process.kill()
+            self.process.wait()
+
     def finish(self) -> None:
         """Stop producing, read all records, and store the counts."""
         if not self.counts:
@@ -152,6 +164,22 @@ class PodsStage:
     def wait_done(self, brokers: int = 3) -> Manifest:
         """Wait until `brokers` brokers are ready and answer, and no change is in progress."""
         return self.wait(lambda each: serves(each) and each["status"]["brokers"]["ready"] == brokers)
+
+    def apply_ready(self, kind: str, name: str, spec: Manifest, seconds: float = SLOW_SECONDS) -> None:
+        """Apply a Topic or a User of the Cluster, and wait until it is ready."""
+        manifest = {
+            "apiVersion": "fairlead.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": {"clusterRef": {"name": "main"}, **spec},
+        }
+        self.kubernetes.api.apply(manifest, self.namespace)
+        self.kubernetes.api.wait(
+            f"{kind.lower()}s.fairlead.dev/{name}",
+            self.namespace,
+            lambda each: each and condition_of(each, "Ready").get("status") == "True",
+            seconds,
+        )
 
     # ---- brokers
 
@@ -229,12 +257,8 @@ class PodsStage:
         """Write to a new topic during the block, and count the stored records afterwards."""
         load = Load(self.kubernetes, self.bootstrap, self.make_topic(partitions))
         self.loads.append(load)
-        try:
+        with load.running():
             yield load
-            load.finish()
-        finally:
-            load.process.kill()
-            load.process.wait()
 
 
 @contextmanager

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster_words import condition_of
 from pods_stage import Load, PodsStage
 
 if TYPE_CHECKING:
@@ -33,19 +32,7 @@ def environment_of(folder: Path) -> dict[str, str]:
 
 def create_user(stage: PodsStage, name: str, acls: list[Manifest], **spec: object) -> None:
     """Create a User and wait until it is ready."""
-    user = {
-        "apiVersion": "fairlead.dev/v1alpha1",
-        "kind": "User",
-        "metadata": {"name": name},
-        "spec": {"clusterRef": {"name": "main"}, "acls": acls, **spec},
-    }
-    stage.kubernetes.api.apply(user, stage.namespace)
-    stage.kubernetes.api.wait(
-        f"users.fairlead.dev/{name}",
-        stage.namespace,
-        lambda each: each and condition_of(each, "Ready").get("status") == "True",
-        LONG_SECONDS,
-    )
+    stage.apply_ready("User", name, {"acls": acls, **spec}, LONG_SECONDS)
 
 
 @dataclass
@@ -131,24 +118,8 @@ class Access:
 
 def load_topic(stage: PodsStage, name: str) -> str:
     """Create a topic for a load through a resource, so that the test needs no token."""
-    topic = {
-        "apiVersion": "fairlead.dev/v1alpha1",
-        "kind": "Topic",
-        "metadata": {"name": name},
-        "spec": {
-            "clusterRef": {"name": "main"},
-            "partitions": 3,
-            "replicas": 3,
-            "config": {"min.insync.replicas": "2"},
-        },
-    }
-    stage.kubernetes.api.apply(topic, stage.namespace)
-    stage.kubernetes.api.wait(
-        f"topics.fairlead.dev/{name}",
-        stage.namespace,
-        lambda each: each and condition_of(each, "Ready").get("status") == "True",
-        LONG_SECONDS,
-    )
+    spec = {"partitions": 3, "replicas": 3, "config": {"min.insync.replicas": "2"}}
+    stage.apply_ready("Topic", name, spec, LONG_SECONDS)
     return name
 
 
@@ -158,12 +129,8 @@ def a_load(
 ) -> Iterator[Load]:
     """Write to a topic during the block, and count the stored records afterwards."""
     load = Load(stage.kubernetes, url, topic, {} if access is None else access.environment)
-    try:
+    with load.running():
         yield load
-        load.finish()
-    finally:
-        load.process.kill()
-        load.process.wait()
 
 
 def bundle_of(stage: PodsStage) -> str:
