@@ -216,14 +216,15 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
         broker.kill()
 
 
-@pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2"])
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", pytest.param("HTTP/2", marks=pytest.mark.serial)])
 async def test_a_stranger_that_reads_no_answer(
     full: bool, patience: float, tmp_path: Path, protocol: str
 ) -> None:
     """Connections on which a stranger reads no answer are closed, cost little memory, and make no other client fail.
 
     Over HTTP/2, each connection sends hundreds of requests before it is closed. The broker ignores further connections
-    from the stranger's address while it answers these requests (rule T12).
+    from the stranger's address while it answers these requests (rule T12). Until then, several thousand requests wait
+    for the processor, and other tests would multiply this wait.
     """
     seconds = 10.0 if full else 5.0
     broker = BrokerUnderLoad(tmp_path, first_request_seconds_max=UNREAD_SECONDS)
