@@ -76,6 +76,7 @@ class _Known:
 
     access: CallerAccess
     until_us: int | None
+    digest: bytes
 
 
 class SecurityView:
@@ -105,6 +106,7 @@ class SecurityView:
         self.would_be_denied = WouldBeDenied()
         self._failures = FailureBudget()
         self._known: dict[bytes, _Known] = {}
+        """Callers of accepted headers, keyed by the value of the header, because a digest costs more than the lookup."""
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
         """ACLs of the stored records by id, kept because most ACLs are unaffected by a change."""
         self._verified: dict[bytes, None] = {}
@@ -141,14 +143,15 @@ class SecurityView:
         self._follow()
         if not values:
             return self._anonymous
-        digest = sha256(values[0]).digest() if len(values) == 1 else b""
-        known = self._known.get(digest)
+        value = values[0] if len(values) == 1 else b""
+        known = self._known.get(value)
         if known is not None and (known.until_us is None or self._clock.now_us() < known.until_us):
             if len(self._known) > CALLERS_MAX // 2:
                 # The order of use matters only in a table that may become full.
-                del self._known[digest]
-                self._known[digest] = known
+                del self._known[value]
+                self._known[value] = known
             return known.access
+        digest = sha256(value).digest() if len(values) == 1 else b""
         now = self._clock.monotonic()
         refused = self._refused.find(digest, now)
         if refused is not None:
@@ -166,7 +169,7 @@ class SecurityView:
 
     def remembered(self, value: bytes) -> str | None:
         """Return the principal of a header `Authorization` that is remembered, or None (rule Q9)."""
-        known = self._known.get(sha256(value).digest())
+        known = self._known.get(value)
         return None if known is None else known.access.caller.principal
 
     def _by_token(
@@ -191,7 +194,7 @@ class SecurityView:
             return self._anonymous
         self._counters.authentication(source, ACCEPTED, False)
         access = self._access(caller)
-        _remember(self._known, digest, _Known(access, self._forgotten_us(caller)))
+        _remember(self._known, values[0], _Known(access, self._forgotten_us(caller), digest))
         return access
 
     def of(self, caller: Caller) -> CallerAccess:
@@ -275,8 +278,8 @@ class SecurityView:
         # An unreadable ACL may be a denial, so the other ACLs could allow a denied operation.
         self._acls = {} if self._is_closed else self._followed_acls()
         self._index = AclIndex((BUILT_IN, *(acl for _, acl in self._acls.values())))
-        for digest in self._known:
-            _remember(self._verified, digest, None)
+        for known in self._known.values():
+            _remember(self._verified, known.digest, None)
         self._known = {}
         self._refused = RefusedTokens()
         self._named: dict[Caller, CallerAccess] = {}
