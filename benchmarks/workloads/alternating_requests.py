@@ -40,14 +40,6 @@ async def turn(call: Callable[[], Awaitable[bytes]], requests: int) -> float:
     return requests / (time.perf_counter() - began)
 
 
-async def read(client: Client, url: str) -> bytes:
-    """Return the body of an answer with records."""
-    response = await client.get(url).header("accept", "application/json").build().send()
-    answer = bytes(await response.bytes())
-    assert response.status == 200, (response.status, answer[:500])
-    return answer
-
-
 def client_of(token: str | None, ca: str | None) -> Client:
     """Return a client with a token, and with TLS if `ca` is a file with authorities."""
     builder = ClientBuilder().no_proxy().tcp_nodelay(True)
@@ -70,7 +62,8 @@ async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]
     def call_in(mode: str) -> Callable[[], Awaitable[bytes]]:
         client, url = clients[mode], urls[mode] + topic
         if options.reads:
-            return lambda: read(client, f"{url}/partitions/0/records?max_bytes=1")
+            read = f"{url}/partitions/0/records?max_bytes=1"
+            return lambda: answered(client.get(read).header("accept", "application/json"))
         return lambda: answered(client.post(f"{url}/records?acks=all"), body)
 
     rates: dict[str, list[float]] = {mode: [] for mode in clients}

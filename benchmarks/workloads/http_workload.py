@@ -58,10 +58,11 @@ async def work(options: argparse.Namespace, token: str | None) -> dict[str, floa
     }
 
 
-async def answered(request: pyreqwest.request.RequestBuilder, body: bytes) -> bytes:
-    """Send a request with a JSON body, and return the body of its answer, which must be 200."""
-    built = request.body_bytes(body).header("content-type", "application/json").build()
-    response = await built.send()
+async def answered(request: pyreqwest.request.RequestBuilder, body: bytes | None = None) -> bytes:
+    """Send a request, with a JSON body unless `body` is None; return the body of its answer, which must be 200."""
+    if body is not None:
+        request = request.body_bytes(body).header("content-type", "application/json")
+    response = await request.build().send()
     answer = bytes(await response.bytes())
     assert response.status == 200, (response.status, answer[:500])
     return answer
