@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import time
 import timeit
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -231,18 +234,16 @@ def test_an_unknown_token_is_verified_soon() -> None:
     assert verification <= SIGNED_MICROSECONDS_MAX
 
 
-@pytest.mark.serial
-@pytest.mark.prove
-def test_a_change_among_many_acls_is_applied_soon() -> None:
-    """With 10,000 ACLs, the first request after a change takes at most 20 ms of processor time (proof V20).
+def processor_time_of_first_requests() -> float:
+    """Return the smallest processor time of a first request after changes among 10,000 ACLs, in reference times.
 
-    The time is compared with a reference that is measured next to each change, because other programs slow down this
-    machine for a while.
+    The time is compared with that of a reference that is measured next to each change, because other programs slow down
+    this machine for a while.
     """
     metadata = records(10_000)
     security, header = view(metadata=metadata), [b"Bearer " + TOKENS[0].text.encode()]
     security.by_header(header, "127.0.0.1")
-    keys, ratios = metadata.keys, []
+    keys, ratios, access = metadata.keys, [], None
     for number in range(8):
         revision = Revision(6 + number)
         key = keys.acl(f"{number:016x}")
@@ -251,14 +252,30 @@ def test_a_change_among_many_acls_is_applied_soon() -> None:
         access = security.by_header(header, "127.0.0.1")
         spent = time.process_time() - begun
         ratios.append(spent / timeit.timeit(reference, number=BESIDE, timer=time.process_time) * BESIDE)
+    assert access is not None
+    assert not access.allows(Operation.WRITE, Kind.TOPIC, "t0.x")
+    assert access.allows(Operation.WRITE, Kind.TOPIC, "t8.x")
+    return min(ratios)
 
-    changed = min(ratios) * REFERENCE_MICROSECONDS
+
+@pytest.mark.serial
+@pytest.mark.prove
+def test_a_change_among_many_acls_is_applied_soon() -> None:
+    """With 10,000 ACLs, the first request after a change takes at most 20 ms of processor time (proof V20).
+
+    Like a broker, the measured process contains the objects of no other test: among these, the ACLs would be scattered
+    over the memory, and reading them would take twice as long.
+    """
+    program = f"import {Path(__file__).stem} as cost; print(cost.processor_time_of_first_requests())"
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=variables, stdout=subprocess.PIPE, text=True, check=True
+    )
+    changed = float(done.stdout) * REFERENCE_MICROSECONDS
     record(
         "processor time after a change of access rules", {"acls": 10_000, "first_request_us": round(changed)}
     )
 
-    assert not access.allows(Operation.WRITE, Kind.TOPIC, "t0.x")
-    assert access.allows(Operation.WRITE, Kind.TOPIC, "t8.x")
     assert changed <= CHANGE_MICROSECONDS_MAX
 
 

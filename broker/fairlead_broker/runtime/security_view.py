@@ -106,7 +106,7 @@ class SecurityView:
         self.would_be_denied = WouldBeDenied()
         self._failures = FailureBudget()
         self._known: dict[bytes, _Known] = {}
-        """Callers of accepted headers, keyed by the value of the header, because a digest costs more than the lookup."""
+        """Callers of accepted headers by the value of the header, because a digest costs more than the lookup."""
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
         """ACLs of the stored records by id, kept because most ACLs are unaffected by a change."""
         self._verified: dict[bytes, None] = {}
