@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 EVERY_PROTOCOL: Final = 3
 TCP: Final = 6
+SOURCE: Final = 12
+"""Position of the source address in an IPv4 packet."""
+LOOPBACK: Final = 127
+"""First byte of loopback addresses."""
 BUFFER_BYTES: Final = 64 << 20
 PACKET_BYTES_MAX: Final = 1 << 17
 EPHEMERAL: Final = 32_768
@@ -64,8 +68,12 @@ def captured_traffic(stage: PodsStage, *words: str) -> Iterator[Captured]:
 
 
 def servers_of(packet: bytes) -> set[int]:
-    """Return the ports of servers in an IPv4 packet with TCP, and no port for other packets."""
-    if len(packet) < 20 or packet[0] >> 4 != 4 or packet[9] != TCP:
+    """Return the ports of servers in an IPv4 packet with TCP, and no port for other packets.
+
+    Packets from a loopback address belong to the API server and its etcd, which stores Secrets. Pods have other
+    addresses.
+    """
+    if len(packet) < 20 or packet[0] >> 4 != 4 or packet[9] != TCP or packet[SOURCE] == LOOPBACK:
         return set()
     begin = (packet[0] & 15) * 4
     both = int.from_bytes(packet[begin : begin + 2]), int.from_bytes(packet[begin + 2 : begin + 4])
