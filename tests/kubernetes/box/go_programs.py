@@ -21,7 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2] / "etcd"))
 
-from etcd_build import EtcdNotBuilt, compile_program, etcd_binaries, go
+from etcd_build import EtcdNotBuilt, callers_variables, compile_program, etcd_binaries, go
 
 MODULES = Path(__file__).parent / "go"
 RELEASE = "v1.36.3"
@@ -144,6 +144,7 @@ def module_folder(name: str, module: str) -> Path:
     done = subprocess.run(
         [go(), "mod", "download", "-json", module],
         cwd=MODULES / name,
+        env=callers_variables(),
         capture_output=True,
         text=True,
         check=False,
