@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 import worker_groups
-from box import Box, BoxUnusable, check_machine
+from box import Box, BoxUnusable
 from chart_tools import alone
 from doors import Door
-from go_programs import CHART_TOOLS, CONTROL_PLANE, NODES, POLICIES, ProgramsMissing, program
+from go_programs import CHART_TOOLS, ProgramsMissing, program
 from images import ImagesMissing, make_product_images
 from kubernetes_under_test import Kubernetes, Size, shared
 from operator_process import Operators, install_definitions
@@ -71,11 +71,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     fixtures = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     kept = {name for name, variable in KEPT_BOXES.items() if os.environ.get(variable)}
-    used, policies = fixtures & set(KEPT_BOXES), "kubernetes_policies" in fixtures
+    used = fixtures & set(KEPT_BOXES)
+    size = Size(real_nodes=int(bool(used)), policies="kubernetes_policies" in fixtures)
     try:
-        check_machine(real_nodes=bool(used), policies=policies)
-        needed = [*CONTROL_PLANE, *CHART_TOOLS, *(NODES if used else ()), *(POLICIES if policies else ())]
-        for name in needed:
+        size.check_machine()
+        for name in (*size.programs, *CHART_TOOLS):
             program(name)
         if used - kept:
             make_product_images(spark="spark_node" in fixtures)
