@@ -15,9 +15,6 @@ from typing import Final
 class Operation(StrEnum):
     """Operation of a call on a resource, with the names from Kafka's access rules."""
 
-    # Each decision hashes an operation and a kind, and an enumeration member's hash is computed in Python.
-    __hash__ = str.__hash__
-
     DESCRIBE = "describe"
     CREATE = "create"
     ALTER = "alter"
@@ -32,8 +29,6 @@ class Kind(StrEnum):
     A caller with rights on SECURITY can become any principal. Rights on CLUSTER are separate, so that the operators of
     brokers need no rights on SECURITY (rule Z16).
     """
-
-    __hash__ = str.__hash__
 
     TOPIC = "topic"
     GROUP = "group"

@@ -12,8 +12,6 @@ TOPICS: Final = "topics:"
 class Limit(StrEnum):
     """Limit of a quota, which applies to the whole cluster."""
 
-    __hash__ = str.__hash__
-
     PRODUCE_BYTES = "produce_bytes_per_second"
     FETCH_BYTES = "fetch_bytes_per_second"
     REQUESTS = "requests_per_second"

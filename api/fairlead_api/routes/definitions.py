@@ -28,9 +28,6 @@ class Listener(StrEnum):
 class Traffic(StrEnum):
     """Purpose of a call, for quotas and for the audit log."""
 
-    # Each limited request looks up its traffic, and an enumeration member's hash is computed in Python.
-    __hash__ = str.__hash__
-
     CALL = "call"
     """Call that is neither routine nor a produce or fetch call; calls that change something are audited."""
     PRODUCE = "produce"

@@ -21,9 +21,6 @@ ID_LENGTH: Final = 16
 class Effect(StrEnum):
     """Effect of an ACL. A deny has precedence over every allow."""
 
-    # Each compilation hashes the effects of all ACLs, and an enumeration member's hash is computed in Python.
-    __hash__ = str.__hash__
-
     ALLOW = "allow"
     DENY = "deny"
 
