@@ -101,25 +101,38 @@ def outside(kubernetes_pods: KubernetesPods) -> Iterator[OutsideNetwork]:
         yield network
 
 
+def external(cluster: Any) -> dict[str, Any]:
+    """Return the addresses for external clients in the status of a Cluster; empty without such a listener."""
+    listeners: list[dict[str, Any]] = cluster["status"].get("listeners", [])
+    return next((each for each in listeners if each["name"] == "external"), {})
+
+
+def is_settled(cluster: Any) -> bool:
+    """Return whether the newest spec of a Cluster is in effect, and no restart is pending."""
+    return serves(cluster) and cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"]
+
+
 def listening(stage: PodsStage, brokers: int, **listener: Any) -> dict[str, Any]:
     """Set the listener of the Cluster; return the addresses for external clients once `brokers` brokers have one."""
     stage.set("listeners", {"data": listener})
 
-    def is_ready(cluster: Any) -> bool:
+    def has_addresses(cluster: Any) -> bool:
         """Return whether the status has the addresses, and no restart is pending."""
-        listeners = {each["name"]: each for each in cluster["status"].get("listeners", [])}
-        found = listeners.get("external", {})
+        found = external(cluster)
         return (
-            serves(cluster)
-            and cluster["status"]["observedGeneration"] == cluster["metadata"]["generation"]
+            is_settled(cluster)
             and found.get("type") == listener["type"]
             and bool(found.get("bootstrap"))
             and len(found.get("brokers", ())) == brokers
         )
 
-    status = stage.wait(is_ready, 2 * SLOW_SECONDS)["status"]
-    found: dict[str, Any] = next(each for each in status["listeners"] if each["name"] == "external")
-    return found
+    return external(stage.wait(has_addresses, 2 * SLOW_SECONDS))
+
+
+def without_external_access(stage: PodsStage) -> None:
+    """Remove the listener for external clients, and wait for restarts of brokers that advertised its addresses."""
+    stage.set("listeners", {})
+    stage.wait(lambda cluster: is_settled(cluster) and not external(cluster), 2 * SLOW_SECONDS)
 
 
 @contextmanager
@@ -196,6 +209,7 @@ def test_one_node_port_is_enough(stage: PodsStage, outside: OutsideNetwork) -> N
     Through another node port, whose Service does not lead to the listener for external clients, the setting for one
     address is enough.
     """
+    without_external_access(stage)
     before = stage.pods()
     found = listening(stage, 0, type="nodeport", nodePort=30520)
     inside = outside.run(PROGRAM, "topic", "list", "--bootstrap", stage.bootstrap, check=False)
