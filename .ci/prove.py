@@ -295,14 +295,14 @@ def quorum_chaos(share: float) -> Outcome:
 
 
 def transaction_kills(share: float) -> Outcome:
-    """Kill brokers and programs 300 times while the programs write results of orders in transactions.
+    """Kill brokers and programs 300 times while programs and a streaming query write in transactions.
 
-    Each order must have exactly one result in each of two topics.
+    Each order must have exactly one result in each of two topics, and one copy by the query.
     """
 
     def run(kills: int) -> tuple[int, dict[str, Any]]:
         arguments = ("--kills", str(kills), "--seed", str(_seed()), *_seconds())
-        return run_program("tests/chaos/transactions/transaction_kills.py", *arguments)
+        return run_program("tests/chaos/transactions/transaction_kills.py", "--spark", *arguments)
 
     return continued(_earlier("transaction-kills") or None, "kills", _count(300, share), run)
 

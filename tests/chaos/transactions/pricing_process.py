@@ -22,6 +22,8 @@ from fairlead import Consumer, Producer, exactly_once
 
 ORDERS: Final = "orders"
 RESULTS: Final = ("priced", "ledger")
+PARTITIONS: Final = 3
+"""Partitions of each topic."""
 GROUP: Final = "pricing"
 WORKER: Final = "pricing-"
 """Prefix of the producer names of the workers."""

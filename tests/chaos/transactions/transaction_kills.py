@@ -7,14 +7,15 @@ continues beside its successor; a broker is drained, restarted, paused or cut of
 etcd is killed; partitions move; a topic is deleted, trimmed or grown while a transaction is open in it; answers to
 clients are lost. Beside the workers, programs of `delayed_calls.py` write in transactions with calls that arrive up to
 90 seconds late, and programs of `plain_transactions.py` read and write in transactions without a group. A third worker
-joins and leaves the group every ten seconds. A round ends when further results are committed. The first rounds have
-every fault once, and the faults of all other rounds are random. With `--seconds`, no random fault begins after this
-time.
+joins and leaves the group every ten seconds. With `--spark`, a streaming query copies the orders to another topic by
+Spark's sink with `exactlyOnce`, and its driver is killed too. A round ends when further results are committed. The
+first rounds have every fault once, and the faults of all other rounds are random. With `--seconds`, no random fault
+begins after this time.
 
 At the end, all faults are healed, and readers of committed records read everything: each order has one result in each
-topic, readers saw the results in the same sequence during the faults, the group's offsets are the end offsets of the
-orders, the transactions with late calls and with changed topics are whole and as answered, the checker finds the
-histories of the other programs valid, and no transaction is open.
+topic and one copy of the query, readers saw the results in the same sequence during the faults, the group's offsets are
+the end offsets of the orders, the transactions with late calls and with changed topics are whole and as answered, the
+checker finds the histories of the other programs valid, and no transaction is open.
 The program prints a JSON report, and exits with 1 if any of these conditions is violated.
 """
 
@@ -32,13 +33,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
 sys.path.extend(
     str(Path(__file__).parents[2] / folder)
-    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd", "chaos")
+    for folder in ("plugins", "plugins/programs", "faults", "checker", "etcd", "chaos", "spark")
 )
 
 import structlog
@@ -48,7 +48,7 @@ import delayed_calls
 import plain_transactions
 from changed_topics import ChangedTopics
 from chaos_cluster import ETCD, LEASE_SECONDS, ChaosCluster, Node, chaos_cluster, pause
-from committed_reads import Places, ends, open_transactions, read
+from committed_reads import Places
 from delayed_calls import DelayedCalls
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.errors import FairleadError
@@ -57,6 +57,7 @@ from plain_transactions import PlainTransactions
 from pricing_process import (
     GROUP,
     ORDERS,
+    PARTITIONS,
     RESULTS,
     TIMEOUT_SECONDS,
     WORKER,
@@ -64,10 +65,11 @@ from pricing_process import (
     ended,
     error_in,
 )
+from spark_copies import COPIES, SparkCopies
+from transaction_judge import WRONG, judge
 from visiting_worker import VisitingWorker
 from worker_commits import commits
 
-PARTITIONS: Final = 3
 WORKERS: Final = 2
 ORDERS_A_BURST: Final = 5
 BURST_SECONDS: Final = 0.1
@@ -85,10 +87,6 @@ DELAY_SECONDS_MAX: Final = 90.0
 """Maximum delay of a late call."""
 PAUSED_SECONDS_MAX: Final = 1.5 * LEASE_SECONDS
 """Maximum time for which a broker is paused or cut off; longer than its lease."""
-DELAYED: Final = tuple(product(delayed_calls.TOPICS, range(delayed_calls.PARTITIONS)))
-PLAIN: Final = tuple(product([plain_transactions.TOPIC], range(plain_transactions.PARTITIONS)))
-PLACES: Final = (*product(RESULTS, range(PARTITIONS)), *DELAYED, *PLAIN)
-"""Partitions with records of transactions, except those of changed topics."""
 SLOW_DISK: Final = (sys.executable, str(Path(__file__).with_name("slow_disk.py")), "0.3")
 """Program that starts a broker with a slow disk."""
 ETCD_MEMBERS: Final = 3
@@ -99,7 +97,9 @@ KEPT: Final = Path(__file__).parents[3] / "build" / "transaction-kills"
 class Storm:
     """The load on a cluster, and the faults."""
 
-    def __init__(self, cluster: ChaosCluster, rng: random.Random, delay_seconds_max: float) -> None:
+    def __init__(
+        self, cluster: ChaosCluster, rng: random.Random, delay_seconds_max: float, with_spark: bool
+    ) -> None:
         self.cluster = cluster
         self.rng = rng
         self.delayed = DelayedCalls(cluster, rng, delay_seconds_max)
@@ -112,6 +112,7 @@ class Storm:
             PricingProcess(cluster.folder, cluster.urls, f"{WORKER}{number}") for number in range(WORKERS)
         ]
         self.visitor = VisitingWorker(cluster, self.counts)
+        self.copies = SparkCopies(cluster, self.counts)
         self.exits: Counter[str] = Counter()
         """Errors with which workers ended, and `none` for a paused worker that continued alongside its successor."""
         self.is_over = False
@@ -134,6 +135,8 @@ class Storm:
             "records_deleted_inside": (4, self.changed.trim),
             "topics_grown_inside": (4, self.changed.grow),
         }
+        if with_spark:
+            self.faults["drivers_killed"] = (4, self.copies.kill)
 
     @property
     def kills(self) -> int:
@@ -177,6 +180,17 @@ class Storm:
                     self.exits[error_in(worker.log)] += 1
                     worker.start()
             await pause(0.2)
+
+    async def finish(self) -> None:
+        """Heal all faults, wait until all orders have results, and end the load."""
+        await self.cluster.heal()
+        self.is_over = self.visitor.is_over = True
+        await pause(2 * BURST_SECONDS)
+        await self.progress(len(RESULTS) * self.sent)
+        for worker in (*self.workers, self.visitor.process):
+            await worker.end(signal.SIGINT)
+        await asyncio.gather(self.delayed.end(), self.plain.end())
+        await self.copies.finish()
 
     # -- faults
 
@@ -347,11 +361,13 @@ class Storm:
 
 
 @asynccontextmanager
-async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> AsyncIterator[Storm]:
-    """Run a cluster with topics, orders and workers."""
+async def storm(
+    folder: Path, rng: random.Random, delay_seconds_max: float, *, with_spark: bool
+) -> AsyncIterator[Storm]:
+    """Run a cluster with topics, orders and workers, and a streaming query if wanted."""
     async with chaos_cluster(folder, etcd_members=ETCD_MEMBERS) as cluster:
         async with Admin(cluster.urls) as admin:
-            for topic in (ORDERS, *RESULTS):
+            for topic in (ORDERS, *RESULTS, COPIES):
                 config = {"min.insync.replicas": 2}
                 await admin.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
             for topic in delayed_calls.TOPICS:
@@ -362,17 +378,19 @@ async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> A
                 replication_factor=3,
                 config={"min.insync.replicas": 2},
             )
-        this = Storm(cluster, rng, delay_seconds_max)
+        this = Storm(cluster, rng, delay_seconds_max, with_spark)
         await this.changed.create()
         work = (
             this.fill, this.watch, this.supervise, this.visitor.run, this.delayed.run, this.delayed.reads.watch,
-            this.plain.run, this.plain.reads.watch,
+            this.plain.run, this.plain.reads.watch, this.copies.run,
         )  # fmt: skip
         tasks = [asyncio.create_task(each()) for each in work]
         try:
             for worker in this.workers:
                 worker.start()
             await this.progress(RESULTS_A_ROUND)
+            if with_spark:
+                await this.copies.start()
             yield this
         finally:
             for task in tasks:
@@ -380,66 +398,7 @@ async def storm(folder: Path, rng: random.Random, delay_seconds_max: float) -> A
             await asyncio.gather(*tasks, return_exceptions=True)
             for worker in (*this.workers, this.visitor.process):
                 await worker.end()
-
-
-async def judge(this: Storm) -> dict[str, Any]:
-    """Heal all faults, wait until all orders have results, and return what readers find."""
-    await this.cluster.heal()
-    this.is_over = this.visitor.is_over = True
-    await pause(2 * BURST_SECONDS)
-    await this.progress(len(RESULTS) * this.sent)
-    for worker in (*this.workers, this.visitor.process):
-        await worker.end(signal.SIGINT)
-    await asyncio.gather(this.delayed.end(), this.plain.end())
-    transactions_open = await open_transactions(this.cluster, [*PLACES, *this.changed.places()])
-    checked = await this.delayed.report(await ends(this.cluster, DELAYED))
-    plain = await this.plain.report(await ends(this.cluster, PLAIN))
-    delayed = await read(this.cluster, DELAYED)
-    orders = await read(this.cluster, product([ORDERS], range(PARTITIONS)))
-    results = await read(this.cluster, product(RESULTS, range(PARTITIONS)))
-    async with Admin(this.cluster.urls) as admin:
-        offsets = {each.partition: each.offset for each in (await admin.group_offsets(GROUP)).values()}
-    counted = {
-        topic: Counter(value for (each, _), values in results.items() if each == topic for value in values)
-        for topic in RESULTS
-    }
-    wanted = {value for values in orders.values() for value in values}
-    return {
-        "orders": this.sent,
-        "orders_missing": this.sent - len(wanted),
-        "results_missing": sum(len(wanted - found.keys()) for found in counted.values()),
-        "results_twice": sum(each > 1 for found in counted.values() for each in found.values()),
-        "results_without_order": sum(len(found.keys() - wanted) for found in counted.values()),
-        "partitions_seen_otherwise": [
-            f"{topic}-{number}"
-            for (topic, number), values in this.seen.items()
-            if values != results[topic, number][: len(values)]
-        ],
-        "partitions_with_wrong_offsets": [
-            number for (_, number), values in orders.items() if offsets.get(number) != len(values)
-        ],
-        "transactions_open": transactions_open,
-        "transactions_with_late_calls": len(this.delayed.answers),
-        "changed_topics": this.changed.counts(),
-        "changed_topics_unlike_answers": await this.changed.wrong(),
-        **this.delayed.wrong(delayed),
-        "history_anomalies": checked.anomalies if checked.verdict != "valid" else {},
-        "history_undecided": checked.undecided,
-        "history_allowed": checked.allowed,
-        "late_calls": dict(sorted(this.delayed.counts.items())),
-        "plain": dict(sorted(this.plain.counts.items())),
-        "plain_anomalies": plain.anomalies if plain.verdict != "valid" else {},
-        "plain_undecided": plain.undecided,
-        "plain_allowed": plain.allowed,
-    }
-
-
-WRONG: Final = (
-    "orders_missing", "results_missing", "results_twice", "results_without_order", "partitions_seen_otherwise",
-    "partitions_with_wrong_offsets", "transactions_open", "delayed_torn", "delayed_twice", "delayed_answered_both",
-    "delayed_lost", "delayed_aborted_read", "history_anomalies", "history_undecided", "plain_anomalies",
-    "plain_undecided", "changed_topics_unlike_answers", "faults_missing",
-)  # fmt: skip
+            this.copies.end()
 
 
 async def prove(
@@ -449,13 +408,16 @@ async def prove(
     names: Sequence[str] | None = None,
     delay_seconds_max: float = DELAY_SECONDS_MAX,
     seconds: float | None = None,
+    *,
+    with_spark: bool = False,
 ) -> dict[str, Any]:
     """Inject the named faults one after the other, then random faults until `kills` processes are killed.
 
-    Without names, every fault is injected first. `seconds`: time after which no random fault begins.
+    Without names, every fault is injected first. `seconds`: time after which no random fault begins. `with_spark`: a
+    streaming query copies the orders meanwhile.
     """
     rng, begun = random.Random(seed), time.monotonic()
-    async with storm(folder, rng, delay_seconds_max) as this:
+    async with storm(folder, rng, delay_seconds_max, with_spark=with_spark) as this:
         wanted = (*this.faults, "kills_between_write_and_answer") if names is None else names
         for name in this.faults if names is None else names:
             await this.round(name)
@@ -463,6 +425,7 @@ async def prove(
             [name] = rng.choices(list(this.faults), [weight for weight, _ in this.faults.values()])
             await this.round(name)
             sys.stderr.write(f"{this.kills} of {kills} kills, {this.results} results\n")
+        await this.finish()
         report = await judge(this)
         report["faults_missing"] = [name for name in wanted if not this.counts[name]]
     return {
@@ -482,6 +445,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="time after which no random fault begins")
+    parser.add_argument("--spark", action="store_true", help="copy the orders by a streaming query too")
     arguments = parser.parse_args()
     # A shell starts background jobs with SIGINT ignored, and the interrupted programs would inherit the ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -489,7 +453,10 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir(parents=True)
-    report = asyncio.run(prove(KEPT, arguments.kills, arguments.seed, seconds=arguments.seconds))
+    proof = prove(
+        KEPT, arguments.kills, arguments.seed, seconds=arguments.seconds, with_spark=arguments.spark
+    )
+    report = asyncio.run(proof)
     if report["is_exactly_once"]:
         shutil.rmtree(KEPT)
     sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
