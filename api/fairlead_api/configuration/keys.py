@@ -500,8 +500,9 @@ _OF_THE_CLUSTER: Final = (
         0,
         LONG_MAX,
         "ms",
-        "Time since the Unix epoch; API tokens that were created earlier are refused. Set this key after a theft "
-        "of tokens, or after a restore of the coordination store, which restores revoked tokens.",
+        "Time since the Unix epoch; API tokens and signed tokens that were created earlier are refused. Set this key "
+        "after a theft of tokens, or after a restore of the coordination store, which restores revoked tokens. The "
+        "change needs a token that was created later.",
     ),
     ConfigKey(
         name="default.replication.factor",

@@ -46,9 +46,10 @@ SECURITY_PROBLEMS: Final = (
         409,
         "The caller could not undo the change",
         FIX,
-        "A caller requested the security mode `enforce`, under which it could not change the mode back. Nothing was "
-        "changed.",
-        "Send the token of a superuser, or of a principal that is allowed to alter `cluster` and `security`.",
+        "A caller requested the security mode `enforce`, under which it could not change the mode back, or a value of "
+        "`tokens.valid.after` with which its own token would be refused. Nothing was changed.",
+        "Send the token of a superuser, or of a principal that is allowed to alter `cluster` and `security`; for "
+        "`tokens.valid.after`, create a token after that time and send it.",
         data_members=(DataMember("principal", "principal of the caller"),),
     ),
     ProblemDefinition(

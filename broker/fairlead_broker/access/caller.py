@@ -42,7 +42,7 @@ class Caller:
     key_id: str | None = None
     """Id (`kid`) of the key that verified a signed token, or None for a key without an id."""
     issued_us: int | None = None
-    """Wall-clock time in microseconds at which a signed token was issued."""
+    """Wall-clock time in microseconds at which the token was created."""
 
     @property
     def names(self) -> tuple[str, ...]:

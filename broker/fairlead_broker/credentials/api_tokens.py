@@ -36,6 +36,7 @@ def verified(
         source=CallerSource.API_TOKEN,
         token_id=token.token_id,
         expires_us=record.expires_us,
+        issued_us=record.created_us,
     )
 
 

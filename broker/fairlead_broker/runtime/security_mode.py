@@ -1,6 +1,6 @@
 """Checks whether a caller may change the cluster's security keys and would still be able to undo the change.
 
-The packages that answer clients call this module for patches of the cluster's configuration (rules Z2, Z17, Z18).
+The packages that answer clients call this module for patches of the cluster's configuration (rules A9, Z2, Z17, Z18).
 """
 
 from __future__ import annotations
@@ -8,9 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
-from fairlead_api.configuration import FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, SECURITY_PREFIXES, ConfigInput
+from fairlead_api.configuration import (
+    FEATURE_LEVEL_KEY,
+    SECURITY_MODE_KEY,
+    SECURITY_PREFIXES,
+    TOKENS_VALID_AFTER_KEY,
+    ConfigInput,
+    ConfigScope,
+    parse_value,
+)
 from fairlead_api.problems import ProblemError
 from fairlead_api.versions import SECURITY_LEVEL
+from fairlead_broker.access.caller import Caller
 from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.access.mode import SecurityMode
 
@@ -34,6 +43,23 @@ def check_security_change(
             f"{principal} could not set security.mode back from enforce; send the token of a principal that may alter "
             "cluster and security: fairlead acl allow PRINCIPAL all cluster:* and security:*, or a superuser",
             data={"principal": principal},
+        )
+    valid_after = None if patch is None else patch.get(TOKENS_VALID_AFTER_KEY)
+    if valid_after is not None:
+        _check_own_token(access.caller, valid_after)
+
+
+def _check_own_token(caller: Caller, valid_after: ConfigInput) -> None:
+    """Raise `would_lock_out` if a value of `tokens.valid.after` would refuse the token of the caller itself."""
+    valid_after_ms = parse_value(TOKENS_VALID_AFTER_KEY, valid_after, ConfigScope.CLUSTER)
+    assert isinstance(valid_after_ms, int), f"{TOKENS_VALID_AFTER_KEY} is a number"
+    if caller.issued_us is not None and caller.issued_us < valid_after_ms * 1000:
+        raise ProblemError(
+            "would_lock_out",
+            f"{TOKENS_VALID_AFTER_KEY}={valid_after_ms} would refuse the token of this request, which was created at "
+            f"{caller.issued_us // 1000}; send a token that is created after that time: fairlead token create "
+            f"{caller.principal} --file FILE",
+            data={"principal": caller.principal},
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from broker_kit import Calls
+from broker_kit import Answer, Calls
 from cluster_kit import Cluster
 from security_kit import Secured
 from waiting import pause
@@ -76,7 +76,10 @@ async def test_the_file_of_the_administrator_has_its_token(tmp_path: Path) -> No
 
 
 async def test_tokens_that_were_created_before_a_time_are_refused(secured: Secured) -> None:
-    """With `tokens.valid.after`, all earlier tokens are refused at once, until the key is removed (rule A9)."""
+    """With `tokens.valid.after`, all earlier tokens are refused at once, until the key is removed (rule A9).
+
+    A caller cannot set a time after which its own token would be refused, such as a time in the future.
+    """
     old = [(await secured.token("user:ann"))["token"], secured.admin]
     clock = secured.cluster.broker(1).clock
     at_ms = clock.now_us() // 1000 + 1
@@ -87,13 +90,18 @@ async def test_tokens_that_were_created_before_a_time_are_refused(secured: Secur
     async def statuses() -> list[int]:
         return [await status_of(secured, token) for token in (*old, new)]
 
+    async def set_(token: str, time_ms: int) -> Answer:
+        return await secured.call("PATCH", CONFIG, token, {"config": {"tokens.valid.after": time_ms}})
+
+    refused = [await set_(secured.admin, at_ms), await set_(new, at_ms + 3_600_000)]
     before = await statuses()
-    set_ = await secured.call("PATCH", CONFIG, secured.admin, {"config": {"tokens.valid.after": at_ms}})
+    changed = await set_(new, at_ms)
     during = await statuses()
     unset = await secured.call("PATCH", CONFIG, new, {"config": {"tokens.valid.after": None}})
     after = await statuses()
 
-    assert (set_.status, unset.status) == (200, 200)
+    assert [answer.code for answer in refused] == ["would_lock_out"] * 2
+    assert (changed.status, unset.status) == (200, 200)
     assert before == after == [200, 200, 200]
     assert during == [401, 401, 200]
 
