@@ -13,8 +13,6 @@ from typing import Final
 
 from fairlead_api.configuration import (
     FEATURE_LEVEL_KEY,
-    SECURITY_MODE_KEY,
-    TOKENS_VALID_AFTER_KEY,
     ConfigEntry,
     ConfigInput,
     ConfigSource,
@@ -65,7 +63,7 @@ from fairlead_operator.render.addresses import (
     external_bootstrap,
 )
 from fairlead_operator.render.cluster import render_cluster
-from fairlead_operator.render.configuration import ConfigSplit, split_config
+from fairlead_operator.render.configuration import SET_ELSEWHERE, ConfigSplit, split_config
 from fairlead_operator.render.inputs import EtcdInputs, Images, RenderInputs, Transport
 from fairlead_operator.render.routes import missing_kind
 
@@ -73,8 +71,8 @@ from fairlead_operator.render.routes import missing_kind
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
     """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
 
-    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_BY_CALLS` is
-    changed only if the spec names it.
+    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_ELSEWHERE` is
+    not reset.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():
@@ -82,13 +80,10 @@ def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> di
         if name in wanted:
             if not is_set or entry.value != wanted[name]:
                 differing[name] = wanted[name]
-        elif is_set and name not in SET_BY_CALLS:
+        elif is_set and name not in SET_ELSEWHERE:
             differing[name] = None
     return differing
 
-
-SET_BY_CALLS: Final = frozenset({FEATURE_LEVEL_KEY, SECURITY_MODE_KEY, TOKENS_VALID_AFTER_KEY})
-"""Keys that the operator does not reset: a reset would open a closed cluster, and a feature level cannot be reset."""
 
 SOON_SECONDS: Final = 2.0
 """Time until the next pass during a change that Kubernetes does not report by an event."""

@@ -10,13 +10,14 @@ from fairlead_operator.render.addresses import (
     external_bootstrap,
 )
 from fairlead_operator.render.cluster import render_cluster
-from fairlead_operator.render.configuration import ConfigSplit, forbidden_text, split_config
+from fairlead_operator.render.configuration import SET_ELSEWHERE, ConfigSplit, forbidden_text, split_config
 from fairlead_operator.render.fingerprints import pod_spec_hash, restart_config_hash
 from fairlead_operator.render.inputs import NO_MEMBER_JOINS, EtcdInputs, Images, RenderInputs
 from fairlead_operator.render.pods import TemplateRefused
 
 __all__ = [
     "NO_MEMBER_JOINS",
+    "SET_ELSEWHERE",
     "ConfigSplit",
     "EtcdInputs",
     "Images",

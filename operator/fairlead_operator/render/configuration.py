@@ -13,17 +13,36 @@ from typing import Any, Final
 
 import yaml
 
-from fairlead_api.configuration import KEYS, ConfigKey, ConfigScope, stored_value, unknown_key
+from fairlead_api.configuration import (
+    FEATURE_LEVEL_KEY,
+    KEYS,
+    SECURITY_MODE_KEY,
+    TOKENS_VALID_AFTER_KEY,
+    ConfigKey,
+    ConfigScope,
+    stored_value,
+    unknown_key,
+)
 from fairlead_api.problems import ProblemError
 from fairlead_api.resources.cluster import Cluster
 from fairlead_operator.naming import coordination_name
 from fairlead_operator.render.inputs import RenderInputs
 from fairlead_operator.render.security import file_settings
 
+SET_ELSEWHERE: Final = {
+    FEATURE_LEVEL_KEY: "the field `formatVersion`",
+    SECURITY_MODE_KEY: "the field `security.mode`",
+    TOKENS_VALID_AFTER_KEY: "a call to the brokers with a new token",
+}
+"""Keys of the cluster that a Cluster's `config` cannot have, with what sets each instead.
+
+The operator does not reset these keys: a reset would open a closed cluster, and a feature level cannot be reset.
+"""
 CONFIG_KEYS: Final = tuple(
     key.name
     for key in KEYS.values()
-    if (ConfigScope.CLUSTER if key.dynamic else ConfigScope.BROKER) in key.scopes
+    if key.name not in SET_ELSEWHERE
+    and (ConfigScope.CLUSTER if key.dynamic else ConfigScope.BROKER) in key.scopes
 )
 """Keys that a Cluster's `config` can have: dynamic keys of the cluster, and keys that brokers read at startup."""
 
@@ -52,6 +71,9 @@ def split_config(config: Mapping[str, str]) -> ConfigSplit:
         key = KEYS.get(name)
         if key is None:
             forbidden[name] = unknown_key(name, CONFIG_KEYS)
+            continue
+        if name in SET_ELSEWHERE:
+            forbidden[name] = f"configuration key {name} is set by {SET_ELSEWHERE[name]}"
             continue
         at_start = not key.dynamic
         try:

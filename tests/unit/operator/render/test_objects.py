@@ -10,6 +10,7 @@ from fairlead_api.configuration import KEYS
 from fairlead_operator.naming import Manifest, owned_labels
 from fairlead_operator.render import (
     NO_MEMBER_JOINS,
+    SET_ELSEWHERE,
     EtcdInputs,
     advertised_addresses,
     at_nodes,
@@ -57,12 +58,15 @@ def test_config_goes_where_its_key_belongs() -> None:
             "no.such.key": "1",
             "segment.bytes": "much",
             "compression.type": "gzip",
+            "security.mode": "observe",
         }
     )
 
     assert split.dynamic == {"retention.ms": "60000"}
     assert split.restart == {"num.io.threads": "8"}
-    assert set(split.forbidden) == {"cordoned", "no.such.key", "segment.bytes", "compression.type"}
+    assert set(split.forbidden) == {
+        *("cordoned", "no.such.key", "segment.bytes", "compression.type", "security.mode"),
+    }
     assert "much" in split.forbidden["segment.bytes"]
 
 
@@ -74,7 +78,7 @@ def test_refused_keys_cause_one_list_of_all_allowed_keys() -> None:
 
     assert told.count("allowed are") == 1
     assert missing(told, "num.io.threads") == []
-    assert listed == [name for name in KEYS if name not in ("cordoned", "draining")]
+    assert listed == [name for name in KEYS if name not in ("cordoned", "draining", *SET_ELSEWHERE)]
     assert "allowed are" not in known
 
 
