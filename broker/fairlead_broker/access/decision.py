@@ -7,9 +7,10 @@ whether a resource exists (rule Z7).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
 from fairlead_api.patterns import matches
@@ -17,7 +18,9 @@ from fairlead_broker.access.acl_index import AclIndex, Effect
 from fairlead_broker.access.caller import Caller
 
 DECISIONS_MAX: Final = 4096
-"""Maximum number of cached decisions of one caller. The cache is cleared when it is full."""
+"""Maximum number of cached decisions of one caller. The caller's table is cleared when it is full."""
+DECISIONS_IN_ALL_MAX: Final = 200_000
+"""Maximum number of cached decisions of all callers. When it is reached, the oldest table is cleared."""
 SUPERUSER: Final = "superuser"
 NO_ACL: Final = "no ACL allows it"
 
@@ -35,17 +38,64 @@ _SUPERUSER: Final = Decision(True, SUPERUSER)
 _NO_ACL: Final = Decision(False, NO_ACL)
 
 
+DecisionTable: TypeAlias = dict[tuple[Operation, Kind, str], Decision]
+"""Cached decisions of one caller."""
+
+
+class CachedDecisions:
+    """Tables of the cached decisions of all callers, which are limited together (rule Z9)."""
+
+    __slots__ = ("_tables", "count")
+
+    def __init__(self) -> None:
+        self._tables: deque[DecisionTable] = deque()
+        """Tables that contain a decision. The table whose first decision is the oldest comes first."""
+        self.count = 0
+        """Number of decisions in all tables."""
+
+    def add(self, table: DecisionTable, key: tuple[Operation, Kind, str], decision: Decision) -> None:
+        """Add a decision to a table. At a limit, this table or the oldest table is cleared first."""
+        if self.count >= DECISIONS_IN_ALL_MAX:
+            # One table is enough, because every table in the queue contains a decision.
+            self._empty(self._tables.popleft())
+        if len(table) >= DECISIONS_MAX:
+            self._empty(table)
+        elif not table:
+            self._tables.append(table)
+        table[key] = decision
+        self.count += 1
+
+    def clear(self) -> None:
+        """Clear all tables, including the tables of callers that are no longer remembered."""
+        for table in self._tables:
+            table.clear()
+        self._tables.clear()
+        self.count = 0
+
+    def _empty(self, table: DecisionTable) -> None:
+        self.count -= len(table)
+        table.clear()
+
+
 class CallerRules:
     """Rules that apply to one caller."""
 
-    __slots__ = ("_decisions", "_table", "is_superuser")
+    __slots__ = ("_cached", "_decisions", "_table", "is_superuser")
 
-    def __init__(self, index: AclIndex, caller: Caller, superusers: Iterable[str]) -> None:
+    def __init__(
+        self,
+        index: AclIndex,
+        caller: Caller,
+        superusers: Iterable[str],
+        cached: CachedDecisions | None = None,
+    ) -> None:
+        """`cached`: decisions of all callers, whose limit includes the decisions of this caller; None for no others."""
         self.is_superuser = not caller.is_anonymous and any(
             matches(pattern, name) for pattern in superusers for name in caller.names
         )
         self._table = index.of(caller.names)
-        self._decisions: dict[tuple[Operation, Kind, str], Decision] = {}
+        self._decisions: DecisionTable = {}
+        self._cached = cached or CachedDecisions()
 
     def decide(self, operation: Operation, kind: Kind, name: str) -> Decision:
         """Return whether the caller may execute an operation on a named resource."""
@@ -53,9 +103,7 @@ class CallerRules:
         known = self._decisions.get(key)
         if known is None:
             known = self._decided(operation, kind, name)
-            if len(self._decisions) >= DECISIONS_MAX:
-                self._decisions.clear()
-            self._decisions[key] = known
+            self._cached.add(self._decisions, key, known)
         return known
 
     def allows_all(self, operation: Operation, kind: Kind, prefix: str) -> bool:

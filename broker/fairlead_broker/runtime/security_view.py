@@ -22,7 +22,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
 from fairlead_broker.access.caller import NOBODY, Caller, CallerSource
 from fairlead_broker.access.caller_access import CallerAccess
-from fairlead_broker.access.decision import CallerRules
+from fairlead_broker.access.decision import CachedDecisions, CallerRules
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.access.would_be_denied import DeniedOperation, WouldBeDenied
 from fairlead_broker.clock import Clock
@@ -105,6 +105,8 @@ class SecurityView:
         self._counters = counters
         self.would_be_denied = WouldBeDenied()
         self._failures = FailureBudget()
+        self.cached_decisions = CachedDecisions()
+        """Decisions about all callers, including callers of calls that began before the last change."""
         self._known: dict[bytes, _Known] = {}
         """Callers of accepted headers by the value of the header, because a digest costs more than the lookup."""
         self._acls: dict[str, tuple[AclRecord, Acl]] = {}
@@ -283,6 +285,7 @@ class SecurityView:
         self._known = {}
         self._refused = RefusedTokens()
         self._named: dict[Caller, CallerAccess] = {}
+        self.cached_decisions.clear()
         self._anonymous = self._access(NOBODY)
 
     def _followed_acls(self) -> dict[str, tuple[AclRecord, Acl]]:
@@ -295,7 +298,7 @@ class SecurityView:
         return found
 
     def _access(self, caller: Caller) -> CallerAccess:
-        rules = CallerRules(self._index, caller, self.superusers)
+        rules = CallerRules(self._index, caller, self.superusers, self.cached_decisions)
         # ACLs do not apply to calls that brokers make on their own behalf.
         is_broker = caller.source is CallerSource.PEER and caller.principal.startswith(BROKER_PREFIX)
         closed = self._is_closed and not rules.is_superuser and not is_broker

@@ -1,17 +1,23 @@
 """Decisions equal those of a naive walk over all ACLs, for random rules, callers and names (rules Z5, Z6; proof V4).
 
+The number of cached decisions has two limits (rule Z9).
 `tests/security/access_searches.py` compares the decisions for more random rule sets.
 """
 
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
 from fairlead_api.access_needs import SINGLE_KINDS, Kind, Operation
+from fairlead_broker.access import decision as decisions
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
 from fairlead_broker.access.caller import NOBODY, Caller
-from fairlead_broker.access.decision import DECISIONS_MAX, CallerRules
+from fairlead_broker.access.decision import DECISIONS_MAX, CachedDecisions, CallerRules, DecisionTable
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def compare(seed: int) -> None:
@@ -98,16 +104,72 @@ def test_a_right_on_every_name_of_a_prefix_is_never_more_than_the_rights_on_name
     ]  # fmt: skip
 
 
+READ_A = Acl(
+    effect=Effect.ALLOW, principal="user:*", operations=frozenset({"read"}), kind=Kind.TOPIC, pattern="a*"
+)
+
+
 def test_a_full_cache_of_decisions_is_cleared() -> None:
-    """A caller that asks for more names than the cache holds still gets right decisions."""
-    acl = Acl(
-        effect=Effect.ALLOW,
-        principal="user:ann",
-        operations=frozenset({"read"}),
-        kind=Kind.TOPIC,
-        pattern="a*",
-    )
-    rules = CallerRules(AclIndex([acl]), Caller(principal="user:ann"), ())
+    """A caller that asks for more names than the cache holds still gets right decisions (rule Z9)."""
+    cached = CachedDecisions()
+    rules = CallerRules(AclIndex([READ_A]), Caller(principal="user:ann"), (), cached)
+    counts = []
     for number in range(DECISIONS_MAX + 1):
         assert rules.decide(Operation.READ, Kind.TOPIC, f"a{number}").allowed
         assert not rules.decide(Operation.READ, Kind.TOPIC, f"b{number}").allowed
+        counts.append(cached.count)
+
+    assert max(counts) == DECISIONS_MAX
+    assert counts[-1] == 2
+
+
+def test_the_oldest_decisions_make_room_for_decisions_of_other_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the limit of all callers, the decisions of the caller with the oldest decision are dropped (rule Z9).
+
+    A decision that is still cached is the same object as before.
+    """
+    monkeypatch.setattr(decisions, "DECISIONS_IN_ALL_MAX", 4)
+    index, cached = AclIndex([READ_A]), CachedDecisions()
+    ann, bob, cid = (
+        CallerRules(index, Caller(principal=f"user:{name}"), (), cached) for name in ("ann", "bob", "cid")
+    )
+    first = [
+        rules.decide(Operation.READ, Kind.TOPIC, name)
+        for rules, name in ((ann, "a1"), (bob, "a1"), (ann, "a2"))
+    ]
+    full = [cid.decide(Operation.READ, Kind.TOPIC, name) for name in ("a1", "a2")]
+    after_drop = cached.count
+    kept = bob.decide(Operation.READ, Kind.TOPIC, "a1")
+    decided_again = ann.decide(Operation.READ, Kind.TOPIC, "a1")
+
+    assert after_drop == 3
+    assert kept is first[1]
+    assert decided_again == first[0]
+    assert decided_again is not first[0]
+    assert [cid.decide(Operation.READ, Kind.TOPIC, name) for name in ("a1", "a2")] == full
+
+
+def test_decisions_never_exceed_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For random decisions of random callers, the count is right and within both limits. Clearing leaves none."""
+    monkeypatch.setattr(decisions, "DECISIONS_MAX", 5)
+    monkeypatch.setattr(decisions, "DECISIONS_IN_ALL_MAX", 17)
+    chance, cached = random.Random(11), CachedDecisions()
+    tables: list[DecisionTable] = [{} for _ in range(9)]
+    allowed = CallerRules(AclIndex([READ_A]), Caller(principal="user:ann"), ()).decide(
+        Operation.READ, Kind.TOPIC, "a"
+    )
+    for number in range(3000):
+        table, key = chance.choice(tables), (Operation.READ, Kind.TOPIC, f"a{number}")
+        cached.add(table, key, allowed)
+
+        assert table[key] is allowed
+        assert max(map(len, tables)) <= 5
+        assert sum(map(len, tables)) == cached.count <= 17
+    cached.clear()
+    emptied = list(tables)
+    cached.add(tables[0], (Operation.READ, Kind.TOPIC, "a"), allowed)
+
+    assert [len(each) for each in emptied] == [1, *[0] * 8]
+    assert cached.count == 1

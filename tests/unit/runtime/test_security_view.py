@@ -1,4 +1,4 @@
-"""Access of callers whose tokens expire, and of callers that other brokers name (rules A8, Z10)."""
+"""Access of callers whose tokens expire or that other brokers name, and cached decisions (rules A8, Z9, Z10)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.identifiers import Revision, TimestampUs
 from fairlead_api.problems import ProblemError
 from fairlead_api.token_text import TokenText
+from fairlead_broker.access import decision as decisions
 from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.mode import SecurityMode
 from fairlead_broker.clock import SystemClock
@@ -49,7 +50,7 @@ class Scene:
         self.metadata, self._revision = ClusterMetadata(KEYS), Revision(1)
         self.allow("corp:ann")
         keys = IssuerKeys(IssuerRules(name="corp", issuer=self.issuer.issuer, audience=AUDIENCE))
-        keys.replace(read_keys(self.issuer.jwks), self.clock.now_us())
+        keys.replace(read_keys(self.issuer.jwks).keys, self.clock.now_us())
         self.outcomes: list[str] = []
         self.view = SecurityView(
             self.metadata,
@@ -134,3 +135,28 @@ def test_an_api_token_has_no_leeway() -> None:
     with pytest.raises(ProblemError) as problem:
         scene.view.again(access)
     assert problem.value.data["reason"] == "expired"
+
+
+def test_decisions_of_all_callers_have_one_limit_and_end_with_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Decisions about callers with tokens and about forwarded callers are limited together (rule Z9).
+
+    After a change of the ACLs, the view has no decision, and a call that began earlier counts towards the same limit.
+    """
+    monkeypatch.setattr(decisions, "DECISIONS_IN_ALL_MAX", 20)
+    scene, counts = Scene(), []
+    own = scene.view.by_header([b"Bearer " + scene.issuer.token().encode()], ADDRESS)
+    for number in range(50):
+        caller = Caller(principal=f"user:u{number}", source=CallerSource.PEER)
+        for access in (own, scene.view.of(caller)):
+            access.rules.decide(Operation.READ, Kind.TOPIC, f"t{number}")
+        counts.append(scene.view.cached_decisions.count)
+    scene.allow("corp:bob")
+    is_current = scene.view.is_current(own)
+    after_change = scene.view.cached_decisions.count
+    own.rules.decide(Operation.READ, Kind.TOPIC, "orders")
+
+    assert (counts[0], max(counts)) == (2, 20)
+    assert not is_current
+    assert (after_change, scene.view.cached_decisions.count) == (0, 1)
