@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -43,7 +44,10 @@ async def writer(secured: Secured, name: str) -> str:
 
 
 async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Secured) -> None:
-    """Any first request is admitted, the next is refused with the time until a retry (rules Q5, Q6)."""
+    """Any first request is admitted, the next is refused with the time until a retry (rules Q5, Q6).
+
+    The answer to another kind of request contains no time, because its next request is admitted.
+    """
     ann, bob = await writer(secured, "shop.ann"), await writer(secured, "bob")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await limit(secured, "user:shop.*", each={"produce_bytes_per_second": 1_000})
@@ -57,7 +61,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
     assert (first.status, other.status, read.status) == (200, 200, 200)
     # Paying off the debt takes longer than the maximum time in an answer.
     assert first.headers["fairlead-throttle-ms"] == "30000"
-    assert "fairlead-throttle-ms" not in other.headers
+    assert "fairlead-throttle-ms" not in {**other.headers, **read.headers}
     assert (second.status, second.code, second.json["side_effect"]) == (429, "throttled", "none")
     assert {name: second.json[name] for name in ("quota", "subject", "limit")} == {
         "quota": "produce_bytes_per_second",
@@ -65,6 +69,7 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
         "limit": 1_000,
     }
     assert (second.json["retry_after_seconds"], second.headers["retry-after"]) == (30.0, "30")
+    assert second.headers["fairlead-throttle-ms"] == "30000"
     assert [
         (each["limit"], each["value"], each["subject"], each["shared"]) for each in own.json["limits"]
     ] == [
@@ -79,7 +84,10 @@ async def test_produce_over_a_limit_is_refused_with_the_time_to_wait(secured: Se
 
 
 async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
-    """A fetch over the quota waits until the debt is paid, or returns no records when its long poll ends (rule Q6)."""
+    """A fetch over the quota waits until the debt is paid, or returns no records when its long poll ends (rule Q6).
+
+    The debt does not delay the caller's produce requests.
+    """
     ann = await writer(secured, "ann")
     await secured.call("POST", "/v1/topics", secured.admin, {"name": "t"})
     await secured.call("POST", "/v1/topics/t/records", secured.admin, RECORD)
@@ -90,10 +98,12 @@ async def test_a_fetch_over_a_limit_waits(secured: Secured) -> None:
     begun = time.monotonic()
     waited = await secured.call("GET", f"{path}10000", ann)
     took = time.monotonic() - begun
+    stored = await secured.call("POST", "/v1/topics/t/records", ann, {"records": [{"value": "x"}]})
 
-    assert (first.status, nothing.status, waited.status) == (200, 204, 200)
+    assert (first.status, nothing.status, waited.status, stored.status) == (200, 204, 200, 200)
     assert nothing.headers["fairlead-next-offset"] == "0"
-    assert int(nothing.headers["fairlead-throttle-ms"]) > 0
+    assert all(int(answer.headers["fairlead-throttle-ms"]) > 0 for answer in (first, nothing, waited))
+    assert "fairlead-throttle-ms" not in stored.headers
     assert 0.1 < took < 5
 
 
@@ -110,6 +120,8 @@ async def test_requests_of_a_caller_are_limited_but_not_those_of_a_superuser(sec
     assert [answer.status for answer in answers[:2]] == [200, 200]
     assert {answer.status for answer in answers[3:]} == {429}
     assert answers[-1].json["quota"] == "requests_per_second"
+    exact_ms = answers[-1].json["retry_after_seconds"] * 1000
+    assert int(answers[-1].headers["fairlead-throttle-ms"]) == math.ceil(exact_ms) > 0
     assert {answer.status for answer in (*admin, hidden, *free)} == {200}
 
 
@@ -158,6 +170,7 @@ async def test_waiting_fetches_count_as_concurrent_requests(secured: Secured) ->
         "limit": 2,
     }
     assert refused[0].headers["retry-after"] == "1"
+    assert refused[0].headers["fairlead-throttle-ms"] == "1000"
     assert waiting == [False, False]
     assert ended == [200, 200]
     assert (other.status, free.status) == (200, 200)

@@ -376,7 +376,11 @@ class Call:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
-        """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt."""
+        """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt.
+
+        The time is until the next request of the same kind is admitted (rule Q6). Debts of other kinds of requests are
+        not included, because a producer waits for the time, and may produce while its caller is in debt with fetches.
+        """
         quota, traffic = self.quota, self.matched_route.traffic
         assert quota is not None, "called only for a request that is charged to a quota"
         if traffic is Traffic.FETCH and nbytes:

@@ -20,6 +20,7 @@ from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.registry.metadata import Versioned
 from fairlead_broker.registry.records import BrokerRegistration
 from fairlead_broker.server.http.asgi import HeaderList
+from fairlead_broker.server.http.call import THROTTLE_MS
 from fairlead_broker.telemetry import Log
 
 Registrations: TypeAlias = Callable[[], Mapping[BrokerId, Versioned[BrokerRegistration]]]
@@ -41,6 +42,9 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
     headers: HeaderList = [_CONTENT_TYPE]
     if problem.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % math.ceil(problem.retry_after_seconds)))
+        if problem.code == "throttled" and "quota" in problem.data:
+            # A refused request is not charged to the quota of its caller, so `Call` does not add this header (rule Q6).
+            headers.append((THROTTLE_MS, b"%d" % math.ceil(problem.retry_after_seconds * 1000)))
     if problem.code == "method_not_allowed":
         headers.append((b"allow", _listed(problem.data.get("allowed")).encode()))
     if problem.code == "unauthenticated":

@@ -29,6 +29,18 @@ def test_problem_becomes_a_document() -> None:
     assert (document["code"], document["detail"], document["queue"]) == ("overloaded", "queue is full", 7)
 
 
+def test_a_refusal_of_a_quota_has_the_exact_time_to_wait() -> None:
+    """The answer to a request over a quota has the time to wait in milliseconds, unlike other limits (rule Q6)."""
+    over_quota, over_limit = (
+        problem_answer(ProblemError("throttled", "no", retry_after_seconds=1.2341, data=data))
+        for data in ({"quota": "requests_per_second"}, {"topic": "t"})
+    )
+
+    assert dict(over_quota.headers)[b"fairlead-throttle-ms"] == b"1235"
+    assert dict(over_quota.headers)[b"retry-after"] == b"2"
+    assert b"fairlead-throttle-ms" not in dict(over_limit.headers)
+
+
 def test_wrong_method_has_allow() -> None:
     """A 405 answer has the Allow header."""
     answer = problem_answer(ProblemError("method_not_allowed", "no", data={"allowed": ["GET", "HEAD"]}))
