@@ -185,7 +185,7 @@ def _issuers() -> dict[str, tuple[TestIssuer, IssuerKeys]]:
         name = algorithm.lower()
         issuer = TestIssuer(f"https://{name}.example", kind, algorithm)
         keys = IssuerKeys(IssuerRules(name=name, issuer=issuer.issuer, audience=AUDIENCE))
-        keys.replace(read_keys(issuer.jwks), int(time.time() * 1e6))
+        keys.replace(read_keys(issuer.jwks).keys, int(time.time() * 1e6))
         found[name] = issuer, keys
     return found
 
@@ -336,7 +336,7 @@ async def _headers(count: int, chance: random.Random, counts: Counter[str], fold
     running = await start_broker(settings)
     runtime, telemetry, clock = running.broker, Telemetry(), SystemClock()
     try:
-        runtime.security.signed.issuers["corp"].replace(read_keys(issuer.jwks), clock.now_us())
+        runtime.security.signed.issuers["corp"].replace(read_keys(issuer.jwks).keys, clock.now_us())
         endpoints = build_endpoints(runtime)
         application = Application(
             [route for route in ROUTES if route.listener is Listener.DATA],

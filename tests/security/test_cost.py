@@ -219,7 +219,7 @@ def test_an_unknown_token_is_verified_soon() -> None:
     token, stored = TOKENS[0], records(0).tokens[TOKENS[0].token_id].value
     issuer = TestIssuer()
     keys = IssuerKeys(IssuerRules(name="corp", issuer=issuer.issuer, audience=AUDIENCE))
-    keys.replace(read_keys(issuer.jwks), SystemClock().now_us())
+    keys.replace(read_keys(issuer.jwks).keys, SystemClock().now_us())
     signed, signature = SignedTokens({"corp": keys}, lambda *_: None, SystemClock()), issuer.token()
 
     text = token.text

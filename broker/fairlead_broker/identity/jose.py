@@ -7,7 +7,7 @@ key are read.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from fairlead_api import base64url
+from fairlead_api.excerpts import shown
 from fairlead_broker.credentials.claims import OLD_ALGORITHM_NAMES
 
 KEYS_MAX: Final = 100
@@ -69,8 +70,25 @@ class VerificationKey:
             return None
 
 
-def read_keys(document: bytes) -> Sequence[VerificationKey]:
-    """Return the usable keys of a set (JWKS). Weak keys and keys for other uses are left out.
+@dataclass(frozen=True, slots=True)
+class SkippedKey:
+    """Entry of a set that is not used as a key."""
+
+    key_id: str | None
+    reason: str
+    """Reason why the entry is skipped, without any part of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """Keys of a set (JWKS)."""
+
+    keys: tuple[VerificationKey, ...]
+    skipped: tuple[SkippedKey, ...]
+
+
+def read_keys(document: bytes) -> KeySet:
+    """Return the keys of a set (JWKS). Weak keys, malformed keys and keys for other uses are skipped.
 
     Raises `KeysUnreadable`.
     """
@@ -80,30 +98,64 @@ def read_keys(document: bytes) -> Sequence[VerificationKey]:
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         message = "the document is not a set of keys (JWKS)"
         raise KeysUnreadable(message) from error
-    return tuple(key for each in entries if (key := _key(each)) is not None)
+    found = [_key(each) for each in entries]
+    return KeySet(
+        tuple(each for each in found if isinstance(each, VerificationKey)),
+        tuple(each for each in found if isinstance(each, SkippedKey)),
+    )
 
 
-def _key(entry: Mapping[str, Any]) -> VerificationKey | None:
+def _key(entry: Mapping[str, Any]) -> VerificationKey | SkippedKey:
     from joserfc.errors import JoseError  # noqa: PLC0415 - see the docstring of the module
     from joserfc.jwk import import_key  # noqa: PLC0415
 
-    kind, key_id = str(entry.get("kty")), entry.get("kid")
-    if kind not in _PUBLIC or not isinstance(key_id, str | None) or entry.get("use", "sig") != "sig":
-        return None
+    given = entry.get("kid")
+    key_id = given if isinstance(given, str) else None
+    fitting = _algorithms(entry)
+    reason = _flaw(entry, fitting)
+    if reason is not None:
+        return SkippedKey(key_id, reason)
+    kind = str(entry["kty"])
     public: dict[str, Any] = {"kty": kind, **{name: entry.get(name) for name in _PUBLIC[kind]}}
-    fitting = _RSA if kind == "RSA" else _CURVES.get(str(entry.get("crv")), frozenset())
-    if "alg" in entry:
-        named = str(entry["alg"])
-        fitting &= {OLD_ALGORITHM_NAMES.get(named, named)}
-    if not fitting or (kind == "RSA" and not RSA_BITS_MIN <= _bits(public["n"]) <= RSA_BITS_MAX):
-        return None
     try:
         key = import_key(public)
     except (JoseError, ValueError, TypeError):
-        return None
+        return SkippedKey(key_id, "the key is malformed")
     kept = {name: entry[name] for name in ("kid", "alg") if name in entry}
     fingerprint = sha256(msgspec.json.encode(public, order="sorted")).hexdigest()
     return VerificationKey(key_id, fitting, {**public, **kept}, fingerprint, key)
+
+
+def _algorithms(entry: Mapping[str, Any]) -> frozenset[str]:
+    """Return the accepted algorithms that fit the type, the curve and the member `alg` of an entry."""
+    curve = entry.get("crv")
+    fitting: frozenset[str] = frozenset()
+    if entry.get("kty") == "RSA":
+        fitting = _RSA
+    elif isinstance(curve, str):
+        fitting = _CURVES.get(curve, fitting)
+    named = entry.get("alg")
+    if isinstance(named, str):
+        return fitting & {OLD_ALGORITHM_NAMES.get(named, named)}
+    return frozenset() if "alg" in entry else fitting
+
+
+def _flaw(entry: Mapping[str, Any], fitting: frozenset[str]) -> str | None:
+    """Return the reason why an entry cannot be a key, from its members other than the key, or None."""
+    kind, use = entry.get("kty"), entry.get("use", "sig")
+    if not isinstance(kind, str) or kind not in _PUBLIC:
+        return f"the type {shown(kind)} is not supported"
+    if not isinstance(entry.get("kid"), str | None):
+        return "the key id is not text"
+    if use != "sig":
+        return f"the use is {shown(use)} instead of sig"
+    if not fitting:
+        curve = f", curve {shown(entry.get('crv'))}" if kind != "RSA" else ""
+        named = f", algorithm {shown(entry['alg'])}" if "alg" in entry else ""
+        return f"no accepted algorithm fits the key: type {kind}{curve}{named}"
+    if kind == "RSA" and not RSA_BITS_MIN <= (bits := _bits(entry.get("n"))) <= RSA_BITS_MAX:
+        return f"the RSA key has {bits} bits; keys of {RSA_BITS_MIN} to {RSA_BITS_MAX} bits are accepted"
+    return None
 
 
 def _bits(text: object) -> int:

@@ -15,9 +15,10 @@ from typing import Final
 
 import msgspec
 
+from fairlead_api.excerpts import shortened
 from fairlead_broker.clock import Clock
 from fairlead_broker.identity.issuer_keys import REFRESH_SECONDS, IssuerKeys
-from fairlead_broker.identity.jose import KeysUnreadable, read_keys
+from fairlead_broker.identity.jose import KeysUnreadable, SkippedKey, read_keys
 from fairlead_broker.identity.key_fetching import KeySource, KeysUnavailable
 from fairlead_broker.telemetry import Log
 
@@ -57,6 +58,8 @@ class KeyRefresh:
         self._clock = clock
         self._log = log
         self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._skipped: dict[str, tuple[SkippedKey, ...]] = {}
+        """Skipped keys of the last fetched set by the name of the issuer, so that each skipped key is logged once."""
         self._writing = asyncio.Lock()
 
     def load(self) -> None:
@@ -68,7 +71,7 @@ class KeyRefresh:
         for name, (keys, _) in self._sources.items():
             found = kept.get(name)
             if found is not None and found.issuer == keys.rules.issuer:
-                keys.replace(read_keys(msgspec.json.encode({"keys": found.keys})), found.fetched_us)
+                keys.replace(read_keys(msgspec.json.encode({"keys": found.keys})).keys, found.fetched_us)
 
     async def run(self) -> None:
         """Fetch the keys of every issuer now and regularly, until cancelled."""
@@ -110,11 +113,25 @@ class KeyRefresh:
                 self._log.warning("issuer keys not fetched", issuer=name, reason=str(error))
             keys.fail(str(error))
             return
-        if keys.replace(found, self._clock.now_us()):
-            self._log.info("issuer keys changed", issuer=name, keys=[key.key_id for key in found])
-            self._changed(name, [key.key_id or "" for key in found])
+        self._report_skipped(name, found.skipped)
+        if keys.replace(found.keys, self._clock.now_us()):
+            self._log.info("issuer keys changed", issuer=name, keys=[key.key_id for key in found.keys])
+            self._changed(name, [key.key_id or "" for key in found.keys])
         # The file contains the time of the last fetch, from which the keys are valid for a day.
         await self._write()
+
+    def _report_skipped(self, name: str, skipped: tuple[SkippedKey, ...]) -> None:
+        """Log each skipped key that the previous set did not contain.
+
+        Tokens with unknown keys cause further fetches, and many issuers publish keys for encryption next to their other
+        keys, so logging all skipped keys after each fetch would fill the log.
+        """
+        known = self._skipped.get(name, ())
+        self._skipped[name] = skipped
+        for each in skipped:
+            if each not in known:
+                key_id = None if each.key_id is None else shortened(each.key_id)
+                self._log.warning("issuer key skipped", issuer=name, key_id=key_id, reason=each.reason)
 
     async def _write(self) -> None:
         kept = {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from structlog.testing import CapturingLogger
 
 from certificate_kit import Authority
 from fairlead_api.identifiers import TimestampUs
@@ -18,10 +19,13 @@ from fairlead_broker.identity import key_fetching
 from fairlead_broker.identity.issuer_keys import HELD_SECONDS, IssuerKeys
 from fairlead_broker.identity.key_fetching import KeySource, KeysUnavailable, fetch
 from fairlead_broker.identity.refreshing import KeyRefresh
+from fairlead_broker.telemetry import Log
 from issuer_kit import AUDIENCE, KeyServer, TestIssuer
 from waiting import until
 
 LOG = structlog.wrap_logger(structlog.ReturnLogger(), processors=[])
+SHORT = {"kty": "RSA", "kid": "short", "n": "AQAB", "e": "AQAB"}
+FOR_ENCRYPTION = {"kty": "RSA", "kid": "encryption", "use": "enc"}
 
 
 @pytest.fixture
@@ -45,11 +49,11 @@ class HandClock(SystemClock):
 
 
 def refresh_of(
-    issuer: TestIssuer, source: KeySource, file: Path, clock: Clock | None = None
+    issuer: TestIssuer, source: KeySource, file: Path, clock: Clock | None = None, log: Log = LOG
 ) -> tuple[KeyRefresh, IssuerKeys]:
     """Return the periodic refresh of one issuer's keys, and the keys."""
     keys = IssuerKeys(IssuerRules(name="corp", issuer=issuer.issuer, audience=AUDIENCE))
-    return KeyRefresh({"corp": (keys, source)}, fetch, file, clock or SystemClock(), LOG), keys
+    return KeyRefresh({"corp": (keys, source)}, fetch, file, clock or SystemClock(), log), keys
 
 
 async def refused(source: KeySource) -> str:
@@ -155,3 +159,33 @@ async def test_a_failed_fetch_keeps_the_keys(server: KeyServer, tmp_path: Path) 
     assert keys.keys == before
     assert keys.failing is not None
     assert json.loads((tmp_path / "keys").read_text())["corp"]["issuer"] == server.issuer.issuer
+
+
+async def test_a_skipped_key_is_logged_once(tmp_path: Path) -> None:
+    """For each skipped key, one warning names the issuer, the key id and the reason, but not the key (rule A15).
+
+    A key that the previous set contains as well is not logged again, unless it was absent in between.
+    """
+    issuer, file, logged = TestIssuer(), tmp_path / "keys.json", CapturingLogger()
+    source, log = KeySource(issuer.issuer, str(file)), structlog.wrap_logger(logged, processors=[])
+    refresh, keys = refresh_of(issuer, source, tmp_path / "kept.json", log=log)
+    good = json.loads(issuer.jwks)["keys"]
+    sets = [[SHORT], [SHORT, FOR_ENCRYPTION, *good], [SHORT, FOR_ENCRYPTION, *good], good, [SHORT, *good]]
+    warnings, counts = [], []
+    for listed in sets:
+        file.write_text(json.dumps({"keys": listed}))
+        logged.calls.clear()
+        await refresh._begin("corp")
+        warnings.append([call.kwargs for call in logged.calls if call.method_name == "warning"])
+        counts.append(len(keys.keys))
+
+    assert counts == [0, 1, 1, 1, 1]
+    assert [[line["key_id"] for line in lines] for lines in warnings] == [
+        ["short"], ["encryption"], [], [], ["short"],
+    ]  # fmt: skip
+    assert {(line["event"], line["issuer"]) for lines in warnings for line in lines} == {
+        ("issuer key skipped", "corp")
+    }
+    assert "17 bits" in warnings[0][0]["reason"]
+    assert "enc" in warnings[1][0]["reason"]
+    assert "AQAB" not in str(warnings)

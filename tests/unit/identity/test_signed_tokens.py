@@ -36,7 +36,7 @@ STRANGER: Final = TestIssuer()
 def keys_of(issuer: TestIssuer, name: str = "corp", **rules: Any) -> IssuerKeys:
     """Return the fetched keys of an issuer."""
     keys = IssuerKeys(IssuerRules(name=name, issuer=issuer.issuer, audience=AUDIENCE, **rules))
-    keys.replace(read_keys(issuer.jwks), int(time.time() * 1e6))
+    keys.replace(read_keys(issuer.jwks).keys, int(time.time() * 1e6))
     return keys
 
 
@@ -161,18 +161,36 @@ def test_only_configured_algorithms_are_accepted() -> None:
 def test_weak_and_foreign_keys_are_left_out() -> None:
     """Only the valid public signature keys in a key set are used.
 
-    Short RSA keys, unsupported curves, keys for other uses, secrets and malformed entries are ignored.
+    Short RSA keys, unsupported curves, keys for other uses, secrets and malformed entries are skipped. The reason for
+    each skipped entry has its values, but no part of the key.
     """
     good, short = key_of("P-256", "good"), key_of("RSA", "short").as_dict(private=False)
-    public = good.as_dict(private=False)
-    entries = [
-        {**short, "n": short["n"][:171]}, {**short, "n": "!"}, key_of("secp256k1", "koblitz").as_dict(private=False),
-        {**public, "use": "enc"}, {**public, "alg": "RS256"}, {**public, "kid": 5}, {**public, "x": "!"},
-        {"kty": "oct", "k": "AAAA", "kid": "secret"}, {"kty": "EC"}, {}, {**good.as_dict(private=True), "kid": "kept"},
-    ]  # fmt: skip
-    [kept] = read_keys(json.dumps({"keys": entries}).encode())
+    public, size = good.as_dict(private=False), encoded(b"\x80" + bytes(127))
+    entries: list[tuple[dict[str, Any], str | None, str]] = [
+        ({**short, "n": size}, "short", "1024 bits"),
+        ({**short, "n": "!"}, "short", "0 bits"),
+        (key_of("secp256k1", "koblitz").as_dict(private=False), "koblitz", "secp256k1"),
+        ({**public, "use": "enc"}, "good", "enc"),
+        ({**public, "use": ["sig"]}, "good", "array"),
+        ({**public, "alg": "RS256"}, "good", "RS256"),
+        ({**public, "alg": 5}, "good", "algorithm 5"),
+        ({**public, "crv": ["P-256"]}, "good", "array"),
+        ({**public, "kid": 5}, None, "not text"),
+        ({**public, "x": "!"}, "good", "malformed"),
+        ({"kty": "oct", "k": "AAAA", "kid": "secret"}, "secret", "oct"),
+        ({"kty": ["EC"]}, None, "array"),
+        ({"kty": "EC"}, None, "null"),
+        ({}, None, "null"),
+    ]
+    listed = [*(entry for entry, _, _ in entries), {**good.as_dict(private=True), "kid": "kept"}]
+    found = read_keys(json.dumps({"keys": listed}).encode())
+    [kept] = found.keys
 
     assert (kept.key_id, set(kept.public)) == ("kept", {"kty", "crv", "x", "y", "kid"})
+    assert [each.key_id for each in found.skipped] == [key_id for _, key_id, _ in entries]
+    for skipped, (_, _, value) in zip(found.skipped, entries, strict=True):
+        assert value in skipped.reason
+        assert not any(part in skipped.reason for part in (size, public["x"], public["y"], "AAAA"))
     for document in (b"", b"[]", b'{"keys": 5}', b'{"keys": [5]}'):
         with pytest.raises(KeysUnreadable):
             read_keys(document)
@@ -191,7 +209,7 @@ def test_a_key_that_goes_takes_its_callers_along() -> None:
     ).encode()
     revisions = [signed.revision]
     for document in (ISSUER.jwks, more, RSA.jwks):
-        keys.replace(read_keys(document), int(time.time() * 1e6))
+        keys.replace(read_keys(document).keys, int(time.time() * 1e6))
         revisions.append(signed.revision)
 
     assert revisions == [1, 1, 2, 3]
