@@ -1,18 +1,22 @@
 """A client without a valid token that never pauses: `python stranger.py WHAT TOKEN SECONDS HOST:PORT [CA]`.
 
 The program is a separate process, so that its work does not delay the measured client of a test. WHAT names one of
-`ATTACKS`, or is `flood` or `unread`, with the protocol in place of TOKEN. With CA, a file with authorities, an attack
-uses TLS. The program prints `begun`, and at the end one JSON object with the number of requests in flight and the
-number of answers by status; of a flood, the number of refused and stored requests, and whether every request was
-answered in time; of `unread`, the number of connections.
+`ATTACKS`, or is `flood`, `unread` with the protocol in place of TOKEN, or `handshakes` with `finished` or `abandoned`
+in place of TOKEN. With CA, a file with authorities, an attack uses TLS. The program prints `begun`, and at the end one
+JSON object with the number of requests in flight and the number of answers by status; of a flood, the number of refused
+and stored requests, and whether every request was answered in time; of `unread`, the number of connections; of
+`handshakes`, the number of handshakes and of failures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import socket
+import ssl
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,6 +48,8 @@ FLOOD_STREAMS = 250
 """Requests in flight on each connection of a flood: nearly as many as a connection may have."""
 UNREAD_BUFFER_BYTES = 4096
 """Receive buffer of a connection on which no answer is read."""
+RESET = struct.pack("ii", 1, 0)
+"""Value of SO_LINGER with which a close resets the connection, so that the port can be used again at once."""
 RECOVERY_SECONDS_MAX = 30.0
 PRODUCE = "/v1/topics/calm/partitions/0/records"
 JSON = "application/json"
@@ -191,6 +197,54 @@ async def unread(protocol: str, seconds: float, address: str) -> dict[str, objec
     return {**found, "in_flight": AT_ONCE, "longest_seconds": round(longest, 2)}
 
 
+def client_hello(context: ssl.SSLContext, host: str) -> bytes:
+    """Return the first message of a TLS client."""
+    sent = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname=host).do_handshake()
+    return sent.read()
+
+
+async def handshakes(how: str, seconds: float, address: str, ca_pem: bytes) -> dict[str, object]:
+    """Open one TLS connection after another, several at once, and make no request; return the number of handshakes.
+
+    With `abandoned`, every connection sends the same first message, and is reset at the broker's answer. Such a
+    handshake costs the client almost nothing, and the broker its signature and its part of the key exchange.
+    """
+    loop, end = asyncio.get_running_loop(), now() + seconds
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context(cadata=ca_pem.decode())
+    hello = client_hello(context, host)
+    found = Counter[str]()
+
+    async def finish() -> bool:
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        writer.close()
+        await writer.wait_closed()
+        return True
+
+    async def abandon() -> bool:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            client.setblocking(False)
+            await loop.sock_connect(client, (host, int(port)))
+            await loop.sock_sendall(client, hello)
+            return await loop.sock_recv(client, 1 << 16) != b""
+
+    async def connect() -> None:
+        while now() < end:
+            try:
+                is_answered = await (finish() if how == "finished" else abandon())
+            except OSError:
+                is_answered = False
+            found["handshakes" if is_answered else "failed"] += 1
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(connect())
+    return {"handshakes": found["handshakes"], "failed": found["failed"], "in_flight": AT_ONCE}
+
+
 def main(what: str, token: str, seconds: float, address: str, ca: str | None = None) -> None:
     """Attack for a time, and print the answers."""
     ca_pem = None if ca is None else Path(ca).read_bytes()
@@ -200,6 +254,9 @@ def main(what: str, token: str, seconds: float, address: str, ca: str | None = N
         found = asyncio.run(flood(seconds, address))
     elif what == "unread":
         found = asyncio.run(unread(token, seconds, address))
+    elif what == "handshakes":
+        assert ca_pem is not None, "handshakes need the authorities of the broker"
+        found = asyncio.run(handshakes(token, seconds, address, ca_pem))
     else:
         found = asyncio.run(attack(what, TOKENS[token](), seconds, address, ca_pem))
     sys.stdout.write(json.dumps(found))

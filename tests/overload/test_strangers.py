@@ -28,6 +28,8 @@ COST_MAX = 0.1
 of a client with a token in the same run."""
 COST_MAX_OF = {"JSON": 0.2, "large bodies": 0.4, "flood": 0.2}
 """Maximum of requests with bodies, of which the broker receives the part that the client sends before the refusal."""
+HANDSHAKE_COST_MAX = 0.2
+"""Maximum processor time of the broker for a TLS handshake, as a share of its time for a turn."""
 TLS = "over TLS"
 MEMORY_MIB_MAX = 64.0
 """Maximum memory that an attack may cost a broker."""
@@ -257,6 +259,52 @@ async def test_a_stranger_that_reads_no_answer(
         assert attack.answers["longest_seconds"] <= UNREAD_SECONDS_MAX * patience
         assert beside.failures == after.failures == 0
         assert attack.peak_mib <= before_mib + UNREAD_MIB_MAX
+        assert beside.p99_ms <= P99_MS_MAX * patience
+        assert after.p99_ms <= P99_MS_MAX * patience
+    finally:
+        broker.kill()
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("how", ["abandoned", pytest.param("finished", marks=pytest.mark.scenario)])
+async def test_a_flood_of_handshakes(full: bool, patience: float, tmp_path: Path, how: str) -> None:
+    """TLS handshakes without pause, after which no request follows, cost little; clients with a token are served."""
+    seconds = 10.0 if full else 1.5
+    broker = BrokerUnderLoad(tmp_path)
+    broker.enforce()
+    broker.use_tls()
+    await broker.start()
+    try:
+        async with calm_client(broker) as calm:
+            quiet, of_a_turn = await measure_alone(broker, calm, seconds)
+            before_mib, descriptors = broker.memory_mib, broker.descriptors
+            with stranger(broker, "handshakes", how, seconds) as attack:
+                beside = await attack.beside(calm)
+            is_over = await until(lambda: broker.descriptors <= descriptors + FILES_MAX, ANSWER_SECONDS)
+            after = await calm.run(seconds / 2)
+        handshakes, cpu = attack.answers["handshakes"], attack.cpu_seconds - of_a_turn * beside.count
+        microseconds = cpu / max(1, handshakes) * 1e6
+        record(
+            f"stranger: handshakes, {how}",
+            {
+                **attack.answers,
+                "handshakes_per_second": round(handshakes / seconds),
+                "broker_cpu_us_per_handshake": round(microseconds),
+                "broker_cpu_us_per_turn": round(of_a_turn * 1e6),
+                "broker_cpu_share": round(cpu / seconds, 2),
+                "quiet_p99_ms": quiet.p99_ms,
+                "beside_p99_ms": beside.p99_ms,
+                "after_p99_ms": after.p99_ms,
+                "failures": beside.failures + after.failures,
+                "memory_before_mib": round(before_mib),
+                "memory_peak_mib": round(attack.peak_mib),
+            },
+        )
+
+        assert (handshakes > 0, attack.answers["failed"], is_over) == (True, 0, True)
+        assert beside.failures == after.failures == 0
+        assert attack.peak_mib <= before_mib + MEMORY_MIB_MAX
+        assert microseconds <= HANDSHAKE_COST_MAX * of_a_turn * 1e6
         assert beside.p99_ms <= P99_MS_MAX * patience
         assert after.p99_ms <= P99_MS_MAX * patience
     finally:

@@ -54,6 +54,11 @@ An unknown caller that opens connections one after the other, sends requests on 
 closes each connection, and ignores further connections from the address while it is late:
 
 """
+HANDSHAKES_TEXT: Final = """
+An unknown caller that opens TLS connections without pause, and makes no request. A handshake that the caller abandons
+at the broker's first message costs the caller almost nothing:
+
+"""
 GOODPUT_TEXT: Final = """
 ## What a broker does at twice its capacity
 
@@ -103,6 +108,11 @@ STRANGERS: Final = {
     "flood": "batches of 100 bytes without a token, as many at once as 16 connections allow",
 }
 """Kinds of requests of an unknown caller by their names in the record."""
+HANDSHAKES: Final = {
+    "finished": "TLS handshakes, each followed by a close",
+    "abandoned": "TLS handshakes, each abandoned at the broker's first message",
+}
+"""Kinds of handshakes of an unknown caller by their names in the record."""
 CONTROLLER_KILLED: Final = "controller killed"
 
 Counts = dict[str, Any]
@@ -154,6 +164,7 @@ def strangers(counts: Counts) -> str:
         + _after(REQUESTS_TEXT, columns, rows)
         + _after(CONNECTIONS_TEXT, _attack_columns(), _attack_rows(counts, "stranger: "))
         + _unread(counts)
+        + _handshakes(counts)
     )
 
 
@@ -176,6 +187,30 @@ def _unread(counts: Counts) -> str:
         if (found := counts.get(f"stranger: unread answers, {protocol}"))
     ]
     return _after(UNREAD_TEXT, columns, rows)
+
+
+def _handshakes(counts: Counts) -> str:
+    """Return the table of TLS handshakes of an unknown caller."""
+    columns = [
+        "handshakes of an unknown caller", "in flight", "per second", "broker CPU of a handshake, ms",
+        "share of one processor", "p99 of the other client before, ms", "during, ms", "afterwards, ms",
+        "its failed requests", "additional memory, MiB",
+    ]  # fmt: skip
+    rows = [
+        [
+            text,
+            f"{found['in_flight']:,}",
+            f"{found['handshakes_per_second']:,}",
+            f"{found['broker_cpu_us_per_handshake'] / 1000:.2f}",
+            f"{found['broker_cpu_share']:.0%}",
+            *(_milliseconds(found[f"{when}_p99_ms"]) for when in ("quiet", "beside", "after")),
+            str(found["failures"]),
+            str(found["memory_peak_mib"] - found["memory_before_mib"]),
+        ]
+        for name, text in HANDSHAKES.items()
+        if (found := counts.get(f"stranger: handshakes, {name}"))
+    ]
+    return _after(HANDSHAKES_TEXT, columns, rows)
 
 
 def goodput(counts: Counts) -> str:
