@@ -17,8 +17,8 @@ from fairlead.connection import pool
 from fairlead.errors import UnauthenticatedError
 from figures import record
 from issuer_kit import KeyServer, TestIssuer
-from secured_processes import STEP_SECONDS_MAX, TOPIC, Load, Processes, outcome_of, processes
-from waiting import pause
+from secured_processes import STEP_SECONDS_MAX, TOPIC, Load, Prober, Processes, outcome_of, processes
+from waiting import pause, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.etcd, pytest.mark.scenario]
 LOOK_SECONDS = 1.0
@@ -67,9 +67,10 @@ class Scene:
     bob: Path
     bearer: Path
     server: KeyServer
+    probers: list[Prober]
 
     async def load(self, leaf: Issued, *authorities: Issued) -> None:
-        """Write certificates for every broker, and wait until all brokers report that they use them."""
+        """Write certificates for every broker, and wait until all brokers report and present them."""
         leaf.write(self.tls, *authorities)
         self.cluster.look_at_files()
         expected = leaf.sha256, {each.sha256 for each in authorities}
@@ -79,6 +80,7 @@ class Scene:
             return all((each.certificate_sha256, set(each.authorities_sha256)) == expected for each in found)
 
         await until_true(are_used)
+        await until(lambda: all(leaf.sha256 in each.certificates for each in self.probers), STEP_SECONDS_MAX)
 
     async def trust(self, *authorities: Issued) -> None:
         """Write the authorities that clients trust, and wait until clients have checked the file."""
@@ -130,7 +132,7 @@ async def test_everything_secret_is_replaced_under_load(
 ) -> None:
     """Certificates, the authority, an API token, the keys of an issuer and the token for fetching them are replaced.
 
-    No send fails, and every acknowledged record is read.
+    No send fails, every acknowledged record is read, and no new TLS connection is refused at any time (rule T8).
     """
     monkeypatch.setattr(pool, "LOOK_SECONDS", LOOK_SECONDS)
     old, later = Authority.make(), Authority.make("Later authority")
@@ -160,20 +162,23 @@ async def test_everything_secret_is_replaced_under_load(
                     Load(name, urls, ca_file=files["bundle"], token_file=files[name])
                     for name in ("ann", "bob")
                 ]
-                scene = Scene(cluster, admin, tls, **files, server=server)
+                probers = [Prober(url, files["bundle"], tmp_path / "admin") for url in urls]
+                scene = Scene(cluster, admin, tls, **files, server=server, probers=probers)
+                clients = (*loads, *probers)
                 async with asyncio.TaskGroup() as tasks:
-                    for load in loads:
-                        tasks.create_task(load.run())
+                    for client in clients:
+                        tasks.create_task(client.run())
                     for step in (replace_leaf, replace_token, replace_keys, replace_authority):
-                        await asyncio.gather(*(load.goes_on() for load in loads))
+                        await asyncio.gather(*(client.goes_on() for client in clients))
                         await step(scene, old, later)
-                    await asyncio.gather(*(load.goes_on() for load in loads))
-                    for load in loads:
-                        load.end()
+                    await asyncio.gather(*(client.goes_on() for client in clients))
+                    for client in clients:
+                        client.end()
                 shown = (await admin.security_status()).certificates
         replaced = ["certificate", "API token", "keys of the issuer", "token for fetching keys", "authority"]
-        record("replaced under load", {"replaced": replaced, "brokers": 3, **outcome_of(loads)})
+        record("replaced under load", {"replaced": replaced, "brokers": 3, **outcome_of(loads, probers)})
 
+        assert [failure for each in probers for failure in each.failures] == []
         assert all(load.read.issuperset(load.sent) for load in loads)
         assert {tuple(each.authorities_sha256) for each in shown} == {(later.sha256,)}
     finally:

@@ -1,10 +1,12 @@
-"""Brokers in separate processes with a real etcd, restarts with changed settings, and a load on the brokers."""
+"""Brokers in separate processes with a real etcd, restarts with changed settings, loads and probes of the brokers."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +22,10 @@ LEASE_SECONDS: Final = 30
 """Lease of each broker, longer than a busy machine may delay a renewal. A broker that stops ends its lease itself."""
 TOPIC: Final = "flights"
 RECORDS_A_STEP: Final = 50
+PROBES_A_STEP: Final = 10
 STEP_SECONDS_MAX: Final = 90.0
+PROBE_SECONDS_MAX: Final = 30.0
+PROBE: Final = "GET /v1/whoami HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\r\n"
 
 
 @dataclass(slots=True)
@@ -167,10 +172,68 @@ class Load:
         self._done.set()
 
 
-def outcome_of(loads: Sequence[Load]) -> dict[str, int]:
-    """Return the counts of all records of several loads."""
+@dataclass(slots=True)
+class Prober:
+    """A client without retries that opens one TLS connection after another to a broker, with one request on each.
+
+    The client trusts the authorities in its file at the time of each connection, and no others.
+    """
+
+    url: str
+    ca_file: Path
+    token_file: Path
+    connections: int = 0
+    certificates: set[str] = field(default_factory=set)
+    """SHA-256 of the certificates that the broker has presented."""
+    failures: list[str] = field(default_factory=list)
+    """Errors of connections, and statuses other than 200."""
+    _is_done: bool = False
+
+    async def run(self) -> None:
+        """Connect until the prober ends."""
+        while not self._is_done:
+            try:
+                async with asyncio.timeout(PROBE_SECONDS_MAX):
+                    status = await self._request()
+            except (OSError, EOFError) as error:
+                self.failures.append(repr(error))
+            else:
+                if status != 200:
+                    self.failures.append(str(status))
+            self.connections += 1
+
+    async def _request(self) -> int:
+        address = self.url.removeprefix("https://")
+        host, _, port = address.rpartition(":")
+        context = ssl.create_default_context(cadata=self.ca_file.read_text())
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        try:
+            shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            self.certificates.add(hashlib.sha256(shown).hexdigest())
+            writer.write(PROBE.format(address=address, token=self.token_file.read_text().strip()).encode())
+            return int((await reader.readuntil(b"\r\n")).split()[1])
+        finally:
+            writer.transport.abort()
+
+    async def goes_on(self) -> None:
+        """Wait until more connections have been tried."""
+        tried = self.connections
+        await until(lambda: self.connections >= tried + PROBES_A_STEP, STEP_SECONDS_MAX)
+
+    def end(self) -> None:
+        """End the prober after its current connection."""
+        self._is_done = True
+
+
+def outcome_of(loads: Sequence[Load], probers: Sequence[Prober] = ()) -> dict[str, int]:
+    """Return the counts of all records of several loads, and of all connections of probers if there are any."""
+    connections = {
+        "new_connections": sum(each.connections for each in probers),
+        "failed_connections": sum(len(each.failures) for each in probers),
+    }
     return {
         "loads": len(loads),
         "acknowledged": sum(len(load.sent) for load in loads),
         "lost": sum(len(set(load.sent) - load.read) for load in loads),
+        **(connections if probers else {}),
     }
