@@ -11,7 +11,7 @@ from fairlead_api.access_needs import NameSource, Operation
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.routes import ROUTES
-from security_kit import REFUSALS, Secured
+from security_kit import REFUSALS, Secured, path_of
 
 UNKNOWN: Final = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 OFFSET: Final = {"topic": "hidden", "partition": 0, "offset": 0}
@@ -23,8 +23,16 @@ RIGHTS: Final = (
     ("describe", "topic:shown"),
 )
 """Rights of the caller of `scene`."""
-BY_ID: Final = {"produce": ("write", "topic:hidden"), "fetch": ("read", "topic:hidden")}
-"""Missing rights of requests that name a hidden topic by its id, which are answered as for an unknown id."""
+BY_ID: Final = {
+    "produce": ("topic_not_found", "write", "topic:hidden"),
+    "fetch": ("topic_not_found", "read", "topic:hidden"),
+    "commit_transaction": ("transaction_not_found", "write", "producer:hidden"),
+    "commit_transactions": ("transaction_not_found", "write", "producer:hidden"),
+    "abort_transaction": ("transaction_not_found", "write", "producer:hidden"),
+    "delete_transaction": ("transaction_not_found", "delete", "producer:hidden"),
+}
+"""Code and missing right of requests with the id of a hidden topic or transaction, which are answered as for an unknown
+id."""
 REFUSED: Final = REFUSALS | {"topic_not_found"}
 """Codes of answers to calls without the right on a name in the body."""
 
@@ -137,7 +145,7 @@ async def test_a_name_in_a_body_is_decided(secured: Secured) -> None:
     assert calls.keys() == needed
     for name, call in calls.items():
         answer = await send(secured, token, call)
-        expected = "topic_not_found" if name in BY_ID else "forbidden"
+        expected = BY_ID[name][0] if name in BY_ID else "forbidden"
 
         assert codes(answer) == [expected], (name, answer)
     present = await secured.call("GET", "/v1/topics", secured.admin)
@@ -154,7 +162,7 @@ async def test_another_right_on_a_name_in_a_body_is_not_enough(secured: Secured)
     for name, call in requests(hidden_id, transaction).items():
         refused = await send(secured, token, call)
         [problem] = problems(refused)
-        operation, resource = BY_ID.get(name) or (problem["operation"], problem["resource"])
+        _, operation, resource = BY_ID.get(name) or ("", problem["operation"], problem["resource"])
         if operation == "describe":
             continue
         other = (await secured.token(f"user:ann-{name}"))["token"]
@@ -186,7 +194,7 @@ async def test_observe_lists_what_enforce_refuses_for_names_in_bodies(open_: Sec
     token, hidden_id, transaction = await scene(open_)
     calls = requests(hidden_id, transaction)
     held = await answers_in("enforce", open_, token, calls)
-    refused = {("user:ann", *right) for right in BY_ID.values()}
+    refused = {("user:ann", operation, resource) for _, operation, resource in BY_ID.values()}
     refused |= {
         ("user:ann", problem["operation"], problem["resource"])
         for answer in held.values()
@@ -200,12 +208,38 @@ async def test_observe_lists_what_enforce_refuses_for_names_in_bodies(open_: Sec
         await open_.acl(principal, operation, resource)
     granted = await answers_in("enforce", open_, token, calls)
 
-    assert {code for answer in held.values() for code in codes(answer)} == {"forbidden", "topic_not_found"}
+    hidden = {code for code, _, _ in BY_ID.values()}
+    assert {code for answer in held.values() for code in codes(answer)} == {"forbidden", *hidden}
     assert all(codes(answer) for answer in held.values())
     assert before == set()
     assert listed == refused
     for answers in (observed, granted):
         assert REFUSED.isdisjoint(code for answer in answers.values() for code in codes(answer)), answers
+
+
+async def test_hidden_and_missing_transactions_are_answered_alike(secured: Secured) -> None:
+    """A transaction of a producer that the caller may not describe looks missing, by its id and by the producer's name.
+
+    Otherwise, a caller that tries ids would learn the names of producers (rule Z7).
+    """
+    token, _, transaction = await scene(secured)
+    producer_id, _, epoch = transaction.partition(".")
+    missing = f"{int(producer_id) ^ 1}.{epoch}"
+    routes = [each for each in ROUTES if "{transaction}" in each.path or each.name == "commit_transactions"]
+
+    for known, unknown in ((transaction, missing), ("hidden", "absent")):
+        for route in routes:
+            answers = []
+            for name in (unknown, known):
+                path = path_of(route, transaction=name)
+                body = {"transactions": [{"transaction": name}]} if path.endswith("s:commit") else None
+                answer = await secured.call(route.method, path, token, body)
+                answers.append((answer.status, answer.body.replace(unknown.encode(), known.encode())))
+
+            assert answers[0] == answers[1], route.name
+            assert answers[0][0] in (400, 404)
+    standing = await secured.call("GET", f"/v1/transactions/{transaction}", secured.admin)
+    assert standing.json["state"] == "open"
 
 
 async def test_offsets_of_a_commit_need_rights_on_group_and_topics(secured: Secured) -> None:
@@ -234,7 +268,7 @@ async def test_a_commit_with_batches_needs_rights_on_the_producer(secured: Secur
     ]
 
     assert [answer.status for answer in answers] == [207, 200]
-    assert answers[0].json["commit_problem"]["code"] == "forbidden"
+    assert answers[0].json["commit_problem"]["code"] == "transaction_not_found"
     assert answers[1].json["committed"]["duplicate"] is False
 
 

@@ -54,7 +54,8 @@ from fairlead_broker.transactions.decisions import (
 )
 
 Authorize = Callable[[TransactionRecord], None]
-"""Function that raises a problem if the caller is not allowed to change the transactions of a producer."""
+"""Function that raises a problem if the caller is not allowed to change the transactions of a producer, and
+`HiddenProducer` if the producer must look missing to the caller."""
 TRANSACTION_LEVEL: Final = 2
 """Lowest feature level at which every broker supports transactions."""
 ATTEMPTS_MAX: Final = 20
@@ -64,6 +65,10 @@ PAGE_MAX: Final = 100
 
 
 A = TypeVar("A")
+
+
+class HiddenProducer(Exception):
+    """Raised for a producer whose transactions the caller may neither change nor describe (rule Z7)."""
 
 
 def check_level(level: int) -> None:
@@ -169,9 +174,7 @@ class Transactions:
 
         Raises `coordination_unavailable`, and the problem of `authorize`.
         """
-        record = await self.standing(transaction.producer_id)
-        if record is not None:
-            authorize(record)
+        record = _shown(await self.standing(transaction.producer_id), authorize)
         return committed(record, transaction.epoch)
 
     async def commit_with(
@@ -251,8 +254,7 @@ class Transactions:
             record: TransactionRecord | None, now_us: TimestampUs
         ) -> tuple[TransactionRecord | None, None]:
             del now_us
-            if record is not None:
-                authorize(record)
+            record = _shown(record, authorize)
             outcome = name_partition(record, transaction.epoch, topic_id, partition)
             if not isinstance(outcome, TransactionRecord):
                 raise refusals.from_transactions(outcome, transaction)
@@ -399,9 +401,7 @@ class Transactions:
             record: TransactionRecord | None, now_us: TimestampUs
         ) -> tuple[TransactionRecord | None, Decided]:
             seen.stored = seen.changed = None
-            if record is not None:
-                authorize(record)
-                seen.stored = record
+            seen.stored = record = _shown(record, authorize)
             outcome = decide(record, request, self.ends.confirmed(producer_id), now_us)
             if isinstance(outcome, Write):
                 seen.changed = outcome.record
@@ -482,3 +482,13 @@ class Transactions:
                 return
 
         await asyncio.gather(*map(send_hint, brokers))
+
+
+def _shown(record: TransactionRecord | None, authorize: Authorize) -> TransactionRecord | None:
+    """Return the record, or None if the producer must look missing to the caller. Raises the problem of `authorize`."""
+    try:
+        if record is not None:
+            authorize(record)
+    except HiddenProducer:
+        return None
+    return record

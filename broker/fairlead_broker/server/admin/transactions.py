@@ -41,6 +41,7 @@ from fairlead_broker.registry.transaction_records import EndReason, Outcome, Tra
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.refusals import partition_not_found
+from fairlead_broker.runtime.transactions.transactions import HiddenProducer
 from fairlead_broker.server.admin.groups import Answered, AtCoordinator, require_read
 from fairlead_broker.server.http.call import Call, Endpoint, json_body
 from fairlead_broker.server.http.paging import cursor_of, name_behind
@@ -196,7 +197,8 @@ class TransactionCalls:
         transaction, reason = _transaction_or_none(text), EndReason.CLIENT
         if transaction is None:
             # A client aborts its transaction by id; an operator aborts a producer's transaction by the producer's name.
-            (transaction, _), reason = await self._find(call), EndReason.OPERATOR
+            (transaction, record), reason = await self._find(call), EndReason.OPERATOR
+            _require(call, record, Operation.WRITE)
         await self._decide(call, transaction, Decide(transaction.epoch, Outcome.ABORT, reason))
 
     async def list_all(self, call: Call) -> None:
@@ -251,11 +253,7 @@ class TransactionCalls:
     async def delete(self, call: Call) -> None:
         """``DELETE /v1/transactions/{name or transaction}``."""
         transaction, record = await self._find(call)
-        name = record.name
-        if name is None:
-            authorize(call.access, record)
-        else:
-            call.access.require(Operation.DELETE, Kind.PRODUCER, name)
+        _require(call, record, Operation.DELETE)
         await self._broker.transactions.forget(transaction.producer_id)
         await call.answer(HTTPStatus.NO_CONTENT, [])
 
@@ -372,6 +370,14 @@ def _transaction_or_none(text: str) -> TransactionId | None:
         return parse_transaction_id(text)
     except ProblemError:
         return None
+
+
+def _require(call: Call, record: TransactionRecord, operation: Operation) -> None:
+    """Raise `forbidden`, or `transaction_not_found` for a producer that the caller may not describe, unless allowed."""
+    try:
+        authorize(call.access, record, operation)
+    except HiddenProducer:
+        raise _not_found(call.parameters["transaction"]) from None
 
 
 def _joint_answer(request: JointCommitRequest, decided: Mapping[ProducerId, Decided]) -> JointCommitAnswer:

@@ -7,17 +7,28 @@ from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.registry.transaction_records import TransactionRecord
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.transactions import transactions
+from fairlead_broker.runtime.transactions.transactions import HiddenProducer
 
 
-def authorize(access: CallerAccess, record: TransactionRecord) -> None:
+def authorize(
+    access: CallerAccess, record: TransactionRecord, operation: Operation = Operation.WRITE
+) -> None:
     """Raise `forbidden` if the caller is not allowed to change a producer's transactions.
 
-    The resource is the name of the producer. A producer without a name belongs to the principal that created it.
+    The resource is the name of the producer, on which the caller needs the operation. A producer without a name belongs
+    to the principal that created it; another principal needs `write` on every producer. Raises `HiddenProducer` if the
+    caller may not describe the producer either, because the id in the call would otherwise reveal a name (rule Z7).
     """
-    if record.name is not None:
-        access.require(Operation.WRITE, Kind.PRODUCER, record.name)
-    elif access.owner is not None and record.owner is not None and access.owner != record.owner:
-        access.require(Operation.WRITE, Kind.PRODUCER, "*")
+    if record.name is None:
+        if None in (access.owner, record.owner) or access.owner == record.owner:
+            return
+        operation = Operation.WRITE
+    name = record.name or "*"
+    if access.allows(operation, Kind.PRODUCER, name):
+        return
+    if not is_seen(access, record):
+        raise HiddenProducer
+    raise access.refusal(operation, Kind.PRODUCER, name)
 
 
 def is_seen(access: CallerAccess, record: TransactionRecord) -> bool:
