@@ -1,6 +1,7 @@
 """Calls to every route by every kind of caller over TLS, on three brokers that forward (proofs V1, V8; rules A21, Z10).
 
 The expected outcomes are computed from the route table and the rules of each caller, by a naive walk over the rules.
+Calls with the name of a topic or a group are made with an existing, a hidden and an unknown name.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,10 +30,14 @@ from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
 from fairlead_broker.peers.identity import PEER_SECRET
 from figures import record
 from issuer_kit import TestIssuer
-from security_kit import NAMES, Secured, outcome, path_of, resource_of
+from security_kit import NAMES, REFUSALS, Secured, outcome, path_of, resource_of
 from waiting import pause
 
 TAIL: Final = "tail_topic"
+HIDDEN: Final = {"topic": "vault.orders", "group": "vault.readers"}
+"""Names of resources that exist, which only rules for all topics or all groups allow."""
+UNKNOWN: Final = {"topic": "vault.absent", "group": "vault.missing"}
+"""Names of resources that do not exist, as long as the names of `HIDDEN`."""
 SUPERUSERS: Final = ("user:admin", "group:corp:platform")
 BROKERS: Final = (1, 2, 3)
 REVOCATIONS: Final = 6
@@ -46,6 +51,8 @@ def order(route: Route) -> tuple[bool, str]:
 
 
 ROUTES_BY_ORDER: Final = sorted((each for each in ROUTES if each.listener is Listener.DATA), key=order)
+NAMED: Final = [each for each in ROUTES_BY_ORDER if any(f"{{{kind}}}" in each.path for kind in HIDDEN)]
+"""Routes with the name of a topic or a group in the path."""
 
 
 @dataclass
@@ -68,6 +75,25 @@ class Scene:
     corp: TestIssuer
     accounts: TestIssuer
     cluster: Cluster
+
+    async def restore(self) -> None:
+        """Create the existing and the hidden topic and group, if they do not exist yet or callers have deleted them."""
+        first = self.secured[0]
+        for names in (NAMES, HIDDEN):
+            if names["topic"] not in self.cluster.controller.metadata.topics:
+                await self.cluster.topic(names["topic"], partitions=1)
+            offset = {"topic": names["topic"], "partition": 0, "offset": 0}
+            path = f"/v1/groups/{names['group']}/offsets"
+            committed = await first.call("PUT", path, first.admin, {"offsets": [offset]})
+            assert committed.status == 200, committed
+
+    async def ask(self, place: int, route: Route, person: Person, names: Mapping[str, str]) -> Answer:
+        """Call a route as a caller, with these names in the path."""
+        # An option that does not exist ends the tail, which would otherwise not end.
+        path = path_of(route, **names) + ("?odd=1" if route.name == TAIL else "")
+        return await self.secured[place % len(BROKERS)].call(
+            route.method, path, person.token, **person.headers
+        )
 
 
 @pytest.fixture
@@ -194,8 +220,8 @@ def acl_of(text: str) -> Acl:
     )
 
 
-def expected(route: Route, person: Person, acls: list[Acl]) -> str:
-    """Return the outcome that follows from the route table and the rules."""
+def expected(route: Route, person: Person, acls: list[Acl], names: Mapping[str, str]) -> str:
+    """Return the outcome that follows from the route table and the rules, for a call with these names in the path."""
     if not person.names:
         return "unauthenticated"
     if route.access.audience is Audience.PUBLIC:
@@ -204,42 +230,70 @@ def expected(route: Route, person: Person, acls: list[Acl]) -> str:
     if caller.is_anonymous:
         return "unauthenticated"
     for need in route.access.gate:
-        name = "*" if need.kind in SINGLE_KINDS else NAMES[need.kind]
+        name = "*" if need.kind in SINGLE_KINDS else names[need.kind]
         if not naive(acls, caller, SUPERUSERS, need.operation, need.kind, name):
             return "forbidden"
     return "admitted"
 
 
+def without_name(answer: Answer) -> tuple[int, bytes, frozenset[tuple[str, str]]]:
+    """Return an answer without its date, and with the names of `HIDDEN` in place of the names of `UNKNOWN`."""
+    body = answer.body
+    for kind, name in UNKNOWN.items():
+        body = body.replace(name.encode(), HIDDEN[kind].encode())
+    return answer.status, body, frozenset(each for each in answer.headers.items() if each[0] != "date")
+
+
 async def wrong_outcomes(
     scene: Scene, everyone: dict[str, Person], acls: list[Acl], brokers: int
-) -> list[tuple[str, str, str, Answer]]:
+) -> list[tuple[str, str, str, object]]:
     """Make every call as every caller; return caller, route and expected outcome of the calls with another outcome.
 
     `brokers`: number of brokers to which each call is sent. With 1, one call in three reaches the leader of the topic.
     """
-    wrong = []
+    wrong: list[tuple[str, str, str, object]] = []
     for name, person in everyone.items():
+        await scene.restore()
         for number, route in enumerate(ROUTES_BY_ORDER):
-            for place in range(brokers):
-                secured = scene.secured[(number + place) % len(BROKERS)]
-                # An option that does not exist ends the tail, which would otherwise not end.
-                path = path_of(route) + ("?odd=1" if route.name == TAIL else "")
-                answer = await secured.call(route.method, path, person.token, **person.headers)
-                if outcome(answer) != (wanted := expected(route, person, acls)):
+            for place in range(number, number + brokers):
+                answer = await scene.ask(place, route, person, NAMES)
+                if outcome(answer) != (wanted := expected(route, person, acls, NAMES)):
                     wrong.append((name, route.name, wanted, answer))
+        wrong += [(name, *each) for each in await wrong_for_hidden_names(scene, person, acls, brokers)]
+    return wrong
+
+
+async def wrong_for_hidden_names(
+    scene: Scene, person: Person, acls: list[Acl], brokers: int
+) -> list[tuple[str, str, object]]:
+    """Make every call with a hidden and an unknown name; return route and expected outcome of wrong answers.
+
+    Refusals for a hidden and an unknown name must also be alike except for the name (rule Z7, proof V3).
+    """
+    wrong: list[tuple[str, str, object]] = []
+    for number, route in enumerate(NAMED):
+        wanted = expected(route, person, acls, HIDDEN)
+        for place in range(number, number + brokers):
+            answers = [await scene.ask(place, route, person, names) for names in (UNKNOWN, HIDDEN)]
+            is_alike = wanted not in REFUSALS or len({without_name(each) for each in answers}) == 1
+            if not is_alike or {outcome(each) for each in answers} != {wanted}:
+                wrong.append((route.name, wanted, answers))
     return wrong
 
 
 @pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
 async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: int) -> None:
-    """Each route answers each kind of caller according to its rules, on the leader and on brokers that forward."""
-    await scene.cluster.topic("shop.orders", partitions=1)
+    """Each route answers each kind of caller according to its rules, on the leader and on brokers that forward.
+
+    A refusal does not show whether the named topic or group exists.
+    """
     everyone = await persons(scene)
     acls = await store_rules(scene.secured[0], everyone)
     wrong = await wrong_outcomes(scene, everyone, acls, brokers)
     figures = {
         "callers": len(everyone),
         "routes": len(ROUTES_BY_ORDER),
+        "routes_with_hidden_and_unknown_names": len(NAMED),
         "brokers": brokers,
         "wrong_outcomes": len(wrong),
     }
@@ -250,14 +304,14 @@ async def test_every_caller_has_the_outcome_of_its_rules(scene: Scene, brokers: 
 
 @pytest.mark.parametrize("brokers", [1, pytest.param(3, marks=pytest.mark.scenario)])
 async def test_a_right_admits_no_call_that_needs_another(scene: Scene, brokers: int) -> None:
-    """A caller with one operation on one kind of resource makes no call that needs another operation or kind."""
-    await scene.cluster.topic("shop.orders", partitions=1)
+    """A caller with one operation on one resource makes no call that needs another operation, kind or name."""
     everyone = await single_rights(scene.secured[0])
     acls = await store_rules(scene.secured[0], everyone)
     wrong = await wrong_outcomes(scene, everyone, acls, brokers)
     figures = {
         "rights": len(everyone),
         "routes": len(ROUTES_BY_ORDER),
+        "routes_with_hidden_and_unknown_names": len(NAMED),
         "brokers": brokers,
         "wrong_outcomes": len(wrong),
     }
