@@ -18,6 +18,8 @@ from security_kit import Secured, outcome, path_of, resource_of
 
 SERVED: Final = [route for route in ROUTES if route.listener is Listener.DATA]
 BY_PATH: Final = [route for route in SERVED if route.access.gate]
+ABOUT_NO_CLUSTER: Final = {"release": "", "cluster": "", "cluster_id": "", "feature_level": 0}
+"""Fields of the supported versions that only callers with a token are shown."""
 
 
 async def outcomes(secured: Secured, token: str | None, routes: list[Route], **names: str) -> dict[str, str]:
@@ -32,11 +34,17 @@ async def outcomes(secured: Secured, token: str | None, routes: list[Route], **n
 async def test_callers_without_a_valid_token_reach_only_public_routes(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked token."""
+    """Every call that is not public gets 401 without a token, or with an unknown, changed, expired or revoked token.
+
+    The supported versions, which are public, describe the cluster only to a caller with a token.
+    """
     # The number of bad tokens from one address is limited, and this test sends more.
     monkeypatch.setattr(failure_budget, "BURST", 1e9)
     expired = await secured.token("user:old", expires_in_seconds=1)
-    revoked = await secured.token("user:gone")
+    revoked, nobody = await secured.token("user:gone"), await secured.token("user:nobody")
+    stranger, known = [
+        (await secured.call("GET", "/v1/versions", token)).json for token in (None, nobody["token"])
+    ]
     await secured.acl("user:*", "all", "topic:*")
     await secured.call("DELETE", f"/v1/tokens/{revoked['token_id']}", secured.admin)
     broker = secured.cluster.broker(1)
@@ -53,6 +61,8 @@ async def test_callers_without_a_valid_token_reach_only_public_routes(
     refused = dict.fromkeys(expected, "unauthenticated")
     for token in (unknown, unknown[:-1] + "x", "a.b.c", expired["token"], revoked["token"]):
         assert await outcomes(secured, token, SERVED) == refused
+    assert stranger == known | ABOUT_NO_CLUSTER
+    assert all(known[name] for name in ABOUT_NO_CLUSTER)
     told = await secured.call("GET", "/v1/whoami", expired["token"])
     assert told.json["reason"] == "expired"
     assert told.headers["www-authenticate"] == 'Bearer realm="fairlead"'
