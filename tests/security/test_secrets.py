@@ -1,8 +1,9 @@
 """No output of a broker or client contains a secret (rules A11, U3; proof V18).
 
 Secrets of every kind are sent to a broker, in the right place and in every wrong place: over HTTP, to the listener for
-Kafka's clients, in the credentials of links, to the console, in profiles of the command line, and in the headers of an
-exporter. All output of the broker and its clients is searched for the texts of the secrets.
+Kafka's clients, in the credentials of links, to the console, in profiles of the command line, in the headers of an
+exporter, in requests for the keys of an issuer, in the keys of clients, and as the password of an etcd. All output of
+the broker and its clients is searched for the texts of the secrets.
 """
 
 from __future__ import annotations
@@ -15,25 +16,27 @@ import re
 import sqlite3
 import ssl
 import threading
+import traceback
 import urllib.request
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-import pytest  # noqa: TC002
+import pytest
 
 import link_kit
 from broker_kit import Calls
 from certificate_kit import Authority
+from etcd_cluster import etcd_cluster
 from fairlead import Admin, Consumer, Producer
 from fairlead.errors import FairleadError
 from fairlead.testing import SecureCluster, cluster
 from fairlead_api.token_text import TokenText
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.settings import BrokerSettings
-from issuer_kit import TestIssuer
+from issuer_kit import KeyServer, TestIssuer
 from kafka_wire import KafkaConnection
 from visitor import Visitor
 from waiting import until
@@ -60,6 +63,9 @@ PAGES: Final = (
 OF_COLLECTOR: Final = "marked-secret-of-the-collector-of-traces"
 OF_CONSOLE: Final = "marked-secret-of-the-client-at-the-issuer"
 OF_SESSIONS: Final = "marked-secret-that-encrypts-the-sessions"
+OF_ISSUER: Final = "marked-secret-for-fetching-the-keys-of-an-issuer"
+OF_ETCD: Final = "marked-secret-of-a-user-of-etcd"
+WRONG_FOR_ETCD: Final = "marked-secret-that-etcd-does-not-accept"
 TRACED: Final = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 
 
@@ -269,11 +275,54 @@ def command(folder: Path, tls: Path) -> list[str]:
     return [*words, "--security", "enforce", "--admin-token-file", str(folder / "admin.token")]
 
 
-def settings_of_broker(folder: Path, issuer: TestIssuer, collector: str) -> dict[str, str]:
+@asynccontextmanager
+async def started(folder: Path, tls: Path, environment: dict[str, str]) -> AsyncIterator[bytes]:
+    """Run an enforcing broker, and yield its line of addresses, which is empty if the broker has ended."""
+    with (folder / "broker.log").open("ab") as log:
+        process = await asyncio.to_thread(start, *command(folder, tls), environment=environment, errors=log)
+    assert process.stdout is not None
+    try:
+        yield await asyncio.to_thread(process.stdout.readline)
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait, 30)
+        process.stdout.close()
+
+
+def addresses(line: bytes) -> list[str]:
+    """Return the addresses of the listeners for clients, operators and Kafka's clients."""
+    found = [re.search(rb'"%s": ?"(?:\w+://)?([^"]+)"' % name, line) for name in (b"data", b"ops", b"kafka")]
+    return [each[1].decode() for each in found if each is not None]
+
+
+@asynccontextmanager
+async def issuers(folder: Path) -> AsyncIterator[tuple[KeyServer, dict[str, str]]]:
+    """Yield the server of an issuer, and the settings of a broker that fetches its keys with a secret.
+
+    The broker cannot fetch the keys of a second issuer, because the file with the secret has two lines.
+    """
+    server = KeyServer(TestIssuer(), Authority.make("Issuer"), folder / "issuer")
+    await server.start()
+    (folder / "bearer").write_text(OF_ISSUER)
+    (folder / "two-lines").write_text(f"{OF_ISSUER}\n{OF_ISSUER}")
+    try:
+        yield (
+            server,
+            {
+                "FAIRLEAD_ISSUERS__CORP__ISSUER": server.issuer.issuer,
+                "FAIRLEAD_ISSUERS__CORP__CA": str(server.ca),
+                "FAIRLEAD_ISSUERS__CORP__BEARER_FILE": str(folder / "bearer"),
+                "FAIRLEAD_ISSUERS__EAST__ISSUER": "https://127.0.0.1:1",
+                "FAIRLEAD_ISSUERS__EAST__BEARER_FILE": str(folder / "two-lines"),
+            },
+        )
+    finally:
+        await server.stop()
+
+
+def settings_of_broker(folder: Path, collector: str) -> dict[str, str]:
     """Return the environment of a broker that logs everything, and exports traces with a secret header."""
     return {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")} | {
-        "FAIRLEAD_ISSUERS__CORP__ISSUER": issuer.issuer,
-        "FAIRLEAD_ISSUERS__CORP__JWKS": str(folder / "keys.json"),
         "FAIRLEAD_ACCESS_LOG": "true",
         "FAIRLEAD_LOG_LEVEL": "debug",
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
@@ -286,7 +335,11 @@ def settings_of_broker(folder: Path, issuer: TestIssuer, collector: str) -> dict
 async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logs, audit records, traces, metrics, errors, reprs, answers and stored values are free of tokens and keys."""
     with trace_collector() as (collector, traces):
-        outputs, secrets = await outputs_of_a_broker(tmp_path, monkeypatch, collector, traces)
+        async with issuers(tmp_path) as (server, settings):
+            environment = settings_of_broker(tmp_path, collector) | settings
+            outputs, secrets = await outputs_of_a_broker(
+                tmp_path, monkeypatch, environment, server.issuer, traces
+            )
     outputs += [each.decode("latin-1") for each in traces]
     found = [
         (each[:9], text[max(0, text.index(each) - 200) : text.index(each)])
@@ -297,32 +350,63 @@ async def test_no_secret_is_in_any_output(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert any("/v1/topics/{topic}/records" in text for text in outputs[-len(traces) :])
     assert any('"event":"authentication_failed"' in text for text in outputs)
+    assert server.bearers == {OF_ISSUER}
     assert found == []
 
 
+@pytest.mark.slow
+@pytest.mark.etcd
+async def test_no_password_of_etcd_is_in_any_output(tmp_path: Path) -> None:
+    """Logs, metrics, answers, errors and stored values are free of the password that etcd accepts or refuses."""
+    authority = Authority.make()
+    tls = authority.issue().write(tmp_path / "tls", authority)
+    environment = settings_of_broker(tmp_path, "http://127.0.0.1:1") | {"FAIRLEAD_ETCD_USER": "root"}
+    async with etcd_cluster(tmp_path / "etcd") as etcd:
+        await etcd.etcdctl("user", "add", f"root:{OF_ETCD}")
+        await etcd.etcdctl("user", "grant-role", "root", "root")
+        await etcd.etcdctl("auth", "enable")
+        environment["FAIRLEAD_ETCD"] = etcd.urls[0]
+        async with started(
+            tmp_path, tls, environment | {"FAIRLEAD_ETCD_PASSWORD": WRONG_FOR_ETCD}
+        ) as refused:
+            outputs = [refused.decode()]
+        async with started(tmp_path, tls, environment | {"FAIRLEAD_ETCD_PASSWORD": OF_ETCD}) as line:
+            outputs.append(line.decode())
+            data, ops, _ = addresses(line)
+            admin = (tmp_path / "admin.token").read_text().strip()
+            async with Calls(data, authority.pem, token=admin) as calls:
+                outputs += [str(await calls.call("GET", path)) for path in READS]
+            outputs.append(await asyncio.to_thread(metrics, ops, tls / "ca.crt", admin))
+        outputs.append(await etcd.etcdctl("get", "--prefix", "/", user=f"root:{OF_ETCD}"))
+    given = {"data": tmp_path, "etcd": etcd.urls[0], "etcd_user": "root", "etcd_password": OF_ETCD}
+    outputs += [
+        repr(BrokerSettings.load(given)),
+        (tmp_path / "broker.log").read_text(),
+        stored(tmp_path / "data"),
+    ]
+
+    assert refused == b""
+    assert [each for each in marks([OF_ETCD, WRONG_FOR_ETCD]) for text in outputs if each in text] == []
+
+
 async def outputs_of_a_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collector: str, traces: list[bytes]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    issuer: TestIssuer,
+    traces: list[bytes],
 ) -> tuple[list[str], list[str]]:
     """Return all outputs of a broker and its clients to which secrets are sent, except traces, and the secrets."""
-    authority, issuer = Authority.make(), TestIssuer()
+    authority = Authority.make()
     tls = authority.issue().write(tmp_path / "tls", authority)
-    (tmp_path / "keys.json").write_bytes(issuer.jwks)
-    environment = settings_of_broker(tmp_path, issuer, collector)
-    with (tmp_path / "broker.log").open("wb") as log:
-        process = await asyncio.to_thread(start, *command(tmp_path, tls), environment=environment, errors=log)
-    assert process.stdout is not None
     outputs: list[str] = []
-    try:
-        line = await asyncio.to_thread(process.stdout.readline)
+    async with started(tmp_path, tls, environment) as line:
         assert line, (tmp_path / "broker.log").read_text()[-2000:]
         outputs.append(line.decode())
-        found = [
-            re.search(rb'"%s": ?"(?:\w+://)?([^"]+)"' % name, line) for name in (b"data", b"ops", b"kafka")
-        ]
-        data, ops, kafka = [each[1].decode() for each in found if each is not None]
+        data, ops, kafka = addresses(line)
         admin = (tmp_path / "admin.token").read_text().strip()
-        address, url = data, f"https://{data}"
-        async with Calls(address, authority.pem, token=admin) as calls:
+        url = f"https://{data}"
+        async with Calls(data, authority.pem, token=admin) as calls:
             made = await calls.post("/v1/tokens", {"principal": "user:ann", "note": "for a test"})
             token = made.json["token"]
             revoked = await calls.post("/v1/tokens", {"principal": "user:gone"})
@@ -336,7 +420,7 @@ async def outputs_of_a_broker(
             of_link, admin, token, revoked.json["token"], issuer.token(), issuer.token(aud="other"), FORGED,
             TokenText("0" * 12, "markedsecretmarkedsecretmarkedsecretmarkedse").text,
         ]  # fmt: skip
-        async with Calls(address, authority.pem) as calls:
+        async with Calls(data, authority.pem) as calls:
             for secret in secrets:
                 outputs += await planted(calls, secret)
         presented = await asyncio.gather(*(planted_in_kafka(kafka, tls / "ca.crt", each) for each in secrets))
@@ -345,37 +429,43 @@ async def outputs_of_a_broker(
         some = [token, issuer.token(), FORGED]
         for outputs_of in (outputs_of_console, outputs_of_profiles):
             outputs += await asyncio.to_thread(outputs_of, url, tls / "ca.crt", tmp_path, some)
-        outputs += await client_outputs(url, tls / "ca.crt", secrets, monkeypatch)
+        outputs += await client_outputs(url, tls, tmp_path / "client", secrets, monkeypatch)
         files = {"data": tmp_path, "tls": tls, "admin_token_file": tmp_path / "admin.token"}
         outputs.append(repr(BrokerSettings.load(files)))
         await until(lambda: bool(traces), SECONDS_MAX)
-    finally:
-        process.terminate()
-        await asyncio.to_thread(process.wait, 30)
-        process.stdout.close()
     outputs += [(tmp_path / "broker.log").read_text(), stored(tmp_path / "data")]
-    keys = [
-        each.read_text().splitlines()[1] for each in (tls / "tls.key", *(tmp_path / "links").glob("*.key"))
-    ]
-    return outputs, [*secrets, *keys, OF_COLLECTOR, OF_CONSOLE, OF_SESSIONS]
+    keys = [tls / "tls.key", tmp_path / "client" / "tls.key", *(tmp_path / "links").glob("*.key")]
+    of_keys = [each.read_text().splitlines()[1] for each in keys]
+    return outputs, [*secrets, *of_keys, OF_COLLECTOR, OF_CONSOLE, OF_SESSIONS, OF_ISSUER]
 
 
-async def client_outputs(url: str, ca: Path, secrets: list[str], patch: pytest.MonkeyPatch) -> list[str]:
-    """Return reprs and errors of clients with each of the secrets."""
+async def client_outputs(
+    url: str, tls: Path, folder: Path, secrets: list[str], patch: pytest.MonkeyPatch
+) -> list[str]:
+    """Return reprs and errors of clients with each of the secrets, and with a good, a wrong and a damaged key."""
     outputs: list[str] = []
-    options: dict[str, Any] = {"ca_file": ca}
+    identity = Authority.make().issue().write(folder)
+    options: dict[str, Any] = {"ca_file": tls / "ca.crt", "client_cert_file": identity / "tls.crt"}
+    key, damaged = identity / "tls.key", identity / "damaged.key"
+    damaged.write_text(key.read_text()[:-40])
+
+    async def ask(key: Path) -> None:
+        try:
+            async with Admin(url, client_key_file=key, **options) as admin:
+                outputs.append(repr(await admin.brokers()))
+        except FairleadError as error:
+            outputs.extend((repr(error), "".join(traceback.format_exception(error))))
+
     for secret in secrets:
         # Clients take the token from the environment when they are created.
         patch.setenv("FAIRLEAD_TOKEN", secret)
         for client in (
-            Admin(url, **options),
-            Producer(url, **options),
-            Consumer(url, group="g", topics="orders", **options),
+            Admin(url, client_key_file=key, **options),
+            Producer(url, client_key_file=key, **options),
+            Consumer(url, group="g", topics="orders", client_key_file=key, **options),
         ):
             outputs += [repr(client), str(client), repr(vars(client)) if hasattr(client, "__dict__") else ""]
-        try:
-            async with Admin(url, **options) as admin:
-                outputs.append(repr(await admin.brokers()))
-        except FairleadError as error:
-            outputs += [repr(error), str(error)]
+        await ask(key)
+    for wrong in (damaged, tls / "tls.key"):
+        await ask(wrong)
     return outputs
