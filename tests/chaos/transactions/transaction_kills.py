@@ -414,7 +414,7 @@ async def prove(
     """Inject the named faults one after the other, then random faults until `kills` processes are killed.
 
     Without names, every fault is injected first. `seconds`: time after which no random fault begins. `with_spark`: a
-    streaming query copies the orders meanwhile.
+    streaming query copies the orders too.
     """
     rng, begun = random.Random(seed), time.monotonic()
     async with storm(folder, rng, delay_seconds_max, with_spark=with_spark) as this:
