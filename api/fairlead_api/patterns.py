@@ -2,7 +2,7 @@
 
 ACLs use the same patterns for principals, topics, groups and producers. A tenant is represented by a prefix of names.
 Checks of requests and the broker's access decisions use this module, which must not depend on the kind of the named
-objects.
+objects. `literal_prefix` relates these patterns to the regular expressions by which group members subscribe to topics.
 """
 
 from __future__ import annotations
@@ -35,6 +35,26 @@ def contains(outer: str, inner: str) -> bool:
         return False
     # An inner pattern that begins with `__` matches only hidden names; any other inner pattern matches no hidden name.
     return outer.startswith(HIDDEN) or not inner.startswith(HIDDEN)
+
+
+def literal_prefix(expression: str) -> str:
+    """Return the common prefix of all names that a regular expression matches; empty if the prefix is not obvious.
+
+    An expression with alternatives has no common prefix. A character before a quantifier is not part of the prefix. A
+    group member that subscribes by an expression needs `read` on all topics with the prefix (rule Z14), and is assigned
+    internal topics only if the prefix begins with `HIDDEN`.
+    """
+    prefix = ""
+    rest = expression.removeprefix("^")
+    if "|" in rest:
+        return ""
+    while rest:
+        escaped = rest.startswith("\\.")
+        character, rest = ("." if escaped else rest[0]), rest[2 if escaped else 1 :]
+        if not (escaped or character.isalnum() or character in "_-") or rest[:1] in ("*", "?", "{"):
+            return prefix
+        prefix += character
+    return prefix
 
 
 def is_name_pattern(text: str) -> bool:

@@ -84,7 +84,8 @@ class Consumer:
 
     - bootstrap: URL of a broker, or several.
     - group: name of the consumer group.
-    - topics, pattern: subscribed topics by name, or by an RE2 pattern that must match the whole name.
+    - topics, pattern: subscribed topics by name, or by an RE2 pattern that must match the whole name. Names that begin
+      with `__` need a pattern that begins with `__`.
     - start: start of a partition without a committed offset: `"earliest"`, `"latest"`, a duration (`"10m"`: records of
       at most that age), or `"none"`, which raises an error.
     - commit: `"after"` commits processed records every `auto_commit_interval`, before a partition is released, and at

@@ -1,4 +1,4 @@
-"""Random ACLs, callers and names, and a decision that applies the contract's rules one after the other."""
+"""Random ACLs, callers and names, a decision that applies the contract's rules one by one, and subscriptions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from collections.abc import Iterable
 from typing import Final
 
 from fairlead_api.access_needs import SINGLE_KINDS, SINGLE_NAME, Kind, Operation
+from fairlead_api.identifiers import TopicId
 from fairlead_broker.access.acl_index import Acl, Effect
 from fairlead_broker.access.caller import Caller
+from fairlead_broker.groups.subscriptions import SubscribedTopics, TopicShape
 
 NAMES: Final = ("a", "ab", "abc", "b", "__a", "__ab", "x.y")
 PREFIXES: Final = ("", "a", "ab", "__a", "x.")
+SUBSCRIBED: Final = (
+    ".*", "_.*", "__.*", "__?a.*", "_+a.*", "[_a]*", "(__)?a.*", "__a.*|b", "__a.*", "_?_a.*", "a.*", "ab?", r"x\..*",
+    "^__ab$",
+)  # fmt: skip
+"""Patterns by which group members may subscribe."""
 LETTERS: Final = "ab._"
 """Characters of random names; few characters make names that are prefixes of each other frequent."""
 SOURCES: Final = ("user:", "k8s:shop:", "k8s:", "group:corp:", "broker:", "cert:")
@@ -49,6 +56,13 @@ def naive(
         if acl.effect is Effect.ALLOW and (operation == "describe" or acl.operations & {operation, "all"}):
             return True
     return False
+
+
+def assigned(pattern: str, topics: Iterable[str]) -> frozenset[str]:
+    """Return the topics that a group assigns to a member with a subscription pattern."""
+    subscribed = SubscribedTopics()
+    subscribed.learn({name: TopicShape(TopicId(name), 1) for name in topics})
+    return subscribed.resolve((), pattern)
 
 
 def some_name(chance: random.Random) -> str:

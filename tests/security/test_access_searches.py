@@ -14,7 +14,7 @@ from fairlead_api.access_needs import Kind
 @pytest.mark.parametrize(
     ("search", "count", "outcomes"),
     [
-        ("rule-sets", 1000, {"allowed", "denied", "allowed prefixes", *Kind}),
+        ("rule-sets", 1000, {"allowed", "denied", "allowed prefixes", "internal names", *Kind}),
         ("acl-texts", 2000, {"accepted", "invalid_principal", "invalid_acl", "allowed", "denied"}),
         ("api-tokens", 5000, {"refused", "malformed", "the same token"}),
         ("signed-tokens", 1500, {"refused", "another form", "the same token"}),

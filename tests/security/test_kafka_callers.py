@@ -293,6 +293,54 @@ async def test_an_admin_client_is_refused_by_its_rules(secured: KafkaSecured) ->
     assert (await secured.call("GET", "/v1/topics/new", secured.admin)).status == 404
 
 
+async def test_a_member_by_pattern_reads_only_what_it_may(secured: KafkaSecured) -> None:
+    """A member with a regular expression (KIP-848) is assigned no internal topic without a rule for internal names.
+
+    After its rule is deleted, the member's next heartbeat is refused like a join, and the group removes the member
+    (rule Z14).
+    """
+    for name in ("__internal", "shop.a"):
+        await secured.call("POST", "/v1/topics", secured.admin, {"name": name, "partitions": 1})
+    token = (await secured.token("user:ann"))["token"]
+    await secured.acl("user:ann", "read", "group:g")
+    every = await secured.acl("user:ann", "read", "topic:*")
+    async with KafkaConnection.open(secured.kafka, secured.tls) as connection:
+        await authenticate(connection, "PLAIN", b"\0token\0" + token.encode())
+
+        async def beat(epoch: int, pattern: str | None = None) -> Any:
+            joins = epoch == 0
+            return await connection.ask(
+                ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, group_id="g", member_id="m", member_epoch=epoch,
+                instance_id=None, rack_id=None, subscribed_topic_names=None, subscribed_topic_regex=pattern,
+                server_assignor=None, rebalance_timeout_ms=60_000 if joins else -1,
+                topic_partitions=[] if joins else None,
+            )  # fmt: skip
+
+        hidden = await beat(0, "__.*")
+        joined = await beat(0, "(__)?[a-z.]*")
+        await secured.acl("user:other", "read", "topic:other")
+        kept = await beat(joined.member_epoch)
+        await secured.call("DELETE", f"/v1/acls/{every}", secured.admin)
+        refused, unknown = await beat(joined.member_epoch), await beat(joined.member_epoch)
+        again = await beat(0, ".*")
+
+    assigned = {str(each.topic_id) for each in joined.assignment.topic_partitions}
+    refusals = [hidden, refused, again]
+    assert assigned == {await topic_id(secured, name) for name in ("shop.a", "orders")}
+    assert [each.error_code for each in (joined, kept)] == [Error.NONE] * 2
+    assert [each.error_code for each in refusals] == [Error.GROUP_AUTHORIZATION_FAILED] * 3
+    assert all(
+        f"topic:{pattern}" in each.error_message
+        for each, pattern in zip(refusals, ("__*", "*", "*"), strict=True)
+    )
+    assert unknown.error_code == Error.UNKNOWN_MEMBER_ID
+
+
+async def topic_id(secured: KafkaSecured, name: str) -> str:
+    """Return the id of a topic."""
+    return str((await secured.call("GET", f"/v1/topics/{name}", secured.admin)).json["topic_id"])
+
+
 async def test_a_client_certificate_names_its_caller(tmp_path: Path) -> None:
     """With `client_ca`, a client without a token is the principal of its certificate, and a token takes its place."""
     clients = Authority.make()

@@ -80,8 +80,9 @@ class HeartbeatRequest(Request, frozen=True, kw_only=True):
     A join sets every field: absent fields have their defaults, regardless of earlier requests with this member id or
     instance id. A heartbeat contains only changed fields: an absent field is unchanged, and null resets a field to its
     default (no topics, no pattern, no rack, the group's assignor, the default timeout). The instance id cannot change
-    after the join. `owned` lists the partitions of all topics that the member still processes; a member sends `owned`
-    when these partitions have changed.
+    after the join. `topic_pattern` is an RE2 expression for whole names; internal topics, whose names begin with `__`,
+    need an expression that begins with `__`. `owned` lists the partitions of all topics that the member still
+    processes; a member sends `owned` when these partitions have changed.
     """
 
     member_epoch: EpochNumber

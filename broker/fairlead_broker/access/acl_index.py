@@ -88,14 +88,14 @@ class PatternSet:
         return None
 
     def covers(self, prefix: str) -> bool:
-        """Return whether one pattern matches every name that begins with a prefix."""
+        """Return whether one pattern matches every name that the pattern with this prefix matches."""
         return any(contains(pattern, prefix + ANY) for pattern, _ in self._prefixes)
 
     def touches(self, prefix: str) -> bool:
-        """Return whether a pattern may match a name that begins with a prefix."""
-        return any(name.startswith(prefix) for name in self._literals) or any(
-            pattern[:-1].startswith(prefix) or prefix.startswith(pattern[:-1])
-            for pattern, _ in self._prefixes
+        """Return whether a pattern matches a name that the pattern with this prefix matches, too."""
+        asked = prefix + ANY
+        return any(matches(asked, name) for name in self._literals) or any(
+            contains(pattern, asked) or contains(asked, pattern) for pattern, _ in self._prefixes
         )
 
 

@@ -6,10 +6,11 @@ costs one lookup for each decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from fairlead_api.access_needs import SINGLE_KINDS, SINGLE_NAME, Access, Audience, Kind, NameSource, Operation
+from fairlead_api.patterns import literal_prefix
 from fairlead_api.problems import ProblemError
 from fairlead_broker.access.acl_index import AclIndex
 from fairlead_broker.access.caller import NOBODY, Caller
@@ -110,7 +111,10 @@ class CallerAccess:
         return observed
 
     def require_all(self, operation: Operation, kind: Kind, prefix: str) -> None:
-        """Raise `forbidden` unless the operation is allowed on every name that begins with a prefix."""
+        """Raise `forbidden` unless the operation is allowed on every name that begins with a prefix.
+
+        Internal names are included only if the prefix begins with `__` (rule Z6).
+        """
         if self.is_open or self.rules.allows_all(operation, kind, prefix):
             return
         observed = self._mode is SecurityMode.OBSERVE
@@ -118,6 +122,19 @@ class CallerAccess:
         self._report_denied(DeniedOperation(self.caller.principal, operation, named(kind, pattern)), observed)
         if not observed:
             raise self.refusal(operation, kind, pattern)
+
+    def require_subscription(self, topics: Iterable[str], pattern: str | None) -> None:
+        """Raise `forbidden` unless the caller may read every topic of a group member's subscription (rule Z14).
+
+        A group assigns all topics that a pattern matches, so a pattern needs `read` on all topics with its literal
+        prefix.
+        """
+        if self.is_open:
+            return
+        for topic in topics:
+            self.require(Operation.READ, Kind.TOPIC, topic)
+        if pattern is not None:
+            self.require_all(Operation.READ, Kind.TOPIC, literal_prefix(pattern))
 
     def sees(self, kind: Kind, name: str) -> bool:
         """Return whether a list shows this entry to the caller.

@@ -20,6 +20,7 @@ from fairlead_broker.groups import rules
 from fairlead_broker.groups.assignors import UNIFORM
 from fairlead_broker.groups.changes import GroupChange, GroupRecords, MemberKey, TargetKey
 from fairlead_broker.groups.holdings import as_partitions
+from fairlead_broker.groups.membership import Consumed, consumed_after
 from fairlead_broker.groups.messages import (
     GroupEvent,
     Heartbeat,
@@ -238,6 +239,14 @@ class Group:
     def owner(self, topic_id: TopicId, partition: PartitionIndex) -> str | None:
         """Return the member that owns a partition, even if the member must release it."""
         return self._roster.owners.get((topic_id, partition))
+
+    def consumed(self, heartbeat: Heartbeat) -> Consumed | None:
+        """Return the topic names and the topic pattern of a member after a heartbeat; None for an unknown member.
+
+        Without a subscription in the heartbeat, the result is the written subscription. A join is not considered.
+        """
+        record = self._roster.members.get(heartbeat.member_id)
+        return None if record is None else consumed_after(record, heartbeat)
 
     def check_empty(self) -> None:
         """Raise `group_not_empty` if the group has members. Offsets in use cannot be reset or deleted."""

@@ -35,7 +35,7 @@ MEMBERS_MAX: Final = 1_000
 PARTITIONS_MAX: Final = 10_000
 """Maximum number of partitions that a group may consume: a target is computed in one turn of the event loop."""
 
-_Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
+Consumed: TypeAlias = tuple[tuple[str, ...], str | None]
 """Topic names and topic pattern of a subscription."""
 
 _NEWCOMER = MemberRecord(
@@ -70,7 +70,7 @@ class Membership:
         self._roster = roster
         self._subscribed = subscribed
         self._heartbeats_missed = heartbeats_missed
-        self._subscriptions: Counter[_Consumed] | None = None
+        self._subscriptions: Counter[Consumed] | None = None
         """Number of members by subscription, counted at the first use and then kept up to date."""
         self._wanted: set[str] = set()
         """Topics to which the members are subscribed. The set may include topics of subscriptions that were dropped in
@@ -230,7 +230,7 @@ class Membership:
         self._subscriptions[_consumed(before)] -= 1
         self._subscriptions[_consumed(changed)] += 1
 
-    def _topics_of(self, subscriptions: Counter[_Consumed]) -> set[str]:
+    def _topics_of(self, subscriptions: Counter[Consumed]) -> set[str]:
         return set().union(*(self._subscribed.resolve(*each) for each in subscriptions))
 
     def _partitions(self, names: AbstractSet[str]) -> int:
@@ -247,7 +247,13 @@ class Membership:
         return ProblemError("group_too_large", detail, data={"limit": limit})
 
 
-def _consumed(record: MemberRecord) -> _Consumed:
+def consumed_after(record: MemberRecord, heartbeat: Heartbeat) -> Consumed:
+    """Return the topic names and the topic pattern of a member whose heartbeat, not a join, is accepted."""
+    subscription = heartbeat.subscription
+    return _consumed(record if subscription is None else _merged(record, subscription))
+
+
+def _consumed(record: MemberRecord) -> Consumed:
     return record.topics, record.topic_pattern
 
 

@@ -1,7 +1,8 @@
 """Existing topics that the members of a group consume, selected by name or by an RE2 pattern for the whole name.
 
-Matching a pattern takes time linear in the length of the name, and bounded memory. Each topic is matched only once
-against each pattern, even if other topics change.
+A pattern matches internal topics, whose names begin with `__`, only if the pattern itself begins with `__`, as ACLs do
+(rule Z6). Matching a pattern takes time linear in the length of the name, and bounded memory. Each topic is matched
+only once against each pattern, even if other topics change.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re2
 
 from fairlead_api.excerpts import shortened, shown
 from fairlead_api.identifiers import TopicId
+from fairlead_api.patterns import HIDDEN, literal_prefix
 from fairlead_api.problems import ProblemError
 
 PATTERNS_MAX: Final = 16
@@ -116,6 +118,8 @@ class SubscribedTopics:
 
 def _matches(pattern: str, names: AbstractSet[str]) -> set[str]:
     compiled = _compiled(pattern)
+    if not literal_prefix(pattern).startswith(HIDDEN):
+        names = {name for name in names if not name.startswith(HIDDEN)}
     return {name for name in names if compiled.fullmatch(name) is not None}
 
 

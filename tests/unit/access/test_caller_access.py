@@ -111,6 +111,36 @@ def test_a_prefix_needs_a_rule_that_covers_all_its_names() -> None:
     assert refused.value.data == {"operation": "read", "resource": "topic:b*"}
 
 
+def test_a_subscription_needs_every_topic() -> None:
+    """A subscription needs `read` on its topics and on the prefix of its pattern, internal topics a rule of their own.
+
+    In `open` mode, nothing is decided; `observe` counts each missing right (rule Z14).
+    """
+    allowed = acl("user:ann", "a.*", Operation.READ), acl("user:ann", "__a", Operation.READ)
+    anything = acl("user:ann", "*", Operation.READ)
+
+    def refused(*acls: Acl, topics: tuple[str, ...] = (), pattern: str | None = None) -> object:
+        try:
+            Checks(ANN, SecurityMode.ENFORCE, *acls).access.require_subscription(topics, pattern)
+        except ProblemError as problem:
+            return problem.data["resource"]
+        return None
+
+    observed = Checks(ANN, SecurityMode.OBSERVE, *allowed)
+    observed.access.require_subscription(("a.1", "b", "c"), ".*")
+    Checks(ANN, SecurityMode.OPEN).access.require_subscription(("b",), ".*")
+
+    assert refused(*allowed) is refused(*allowed, topics=("a.1", "__a")) is None
+    assert refused(*allowed, topics=("a.1", "b")) == "topic:b"
+    assert [refused(*allowed, pattern=each) for each in (r"a\..*", "a.*", ".*", "__a")] == [
+        None, "topic:a*", "topic:*", "topic:__a*",
+    ]  # fmt: skip
+    assert [refused(anything, pattern=each) for each in (".*", "_.*", "__.*")] == [None, None, "topic:__*"]
+    assert [(denied.resource, only) for denied, only in observed.denied] == [
+        ("topic:b", True), ("topic:c", True), ("topic:*", True),
+    ]  # fmt: skip
+
+
 def test_a_caller_without_a_token_is_asked_for_one() -> None:
     """A stranger gets the problem `unauthenticated`; an ACL for `anonymous` admits callers without a token."""
     anonymous = acl("anonymous", "a.*", Operation.READ)

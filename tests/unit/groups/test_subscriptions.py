@@ -31,6 +31,38 @@ def test_a_pattern_has_to_match_the_whole_name() -> None:
     assert subscribed.resolve(("later", "us"), "eu[.]orders") == {"eu.orders", "later"}
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        (".*", {"_a", "orders"}),
+        ("_.*", {"_a"}),
+        ("__?a.*", {"_a"}),
+        ("[_]+a.*", {"_a"}),
+        ("(__audit)", set()),
+        ("__audit|orders", {"orders"}),
+        ("__.*", {"__audit", "__later"}),
+        ("^__audit$", {"__audit"}),
+    ],
+)
+def test_a_pattern_matches_internal_topics_only_if_it_begins_like_them(pattern: str, found: set[str]) -> None:
+    """Topics that begin with `__`, old and new, are matched only by a pattern that begins with `__` (rule Z6)."""
+    subscribed = SubscribedTopics()
+    before = shape("__audit") | shape("_a") | shape("orders")
+    subscribed.learn(before)
+    subscribed.resolve((), pattern)
+    subscribed.learn(before | shape("__later"))
+
+    assert subscribed.resolve((), pattern) == found
+
+
+def test_a_member_may_name_an_internal_topic() -> None:
+    """A subscription by name includes an internal topic, even beside a pattern that does not match the topic."""
+    subscribed = SubscribedTopics()
+    subscribed.learn(shape("__audit") | shape("orders"))
+
+    assert subscribed.resolve(("__audit",), ".*") == {"__audit", "orders"}
+
+
 def test_topics_that_come_and_go_are_matched_again() -> None:
     """Topics are matched again only when they have changed."""
     subscribed = SubscribedTopics()
@@ -129,6 +161,26 @@ def test_a_member_may_consume_nothing() -> None:
     driven = Driven()
 
     assert driven.join("a", wanting()).assignment == {}
+
+
+def test_the_subscription_after_a_heartbeat_is_known_in_advance() -> None:
+    """Fields of a heartbeat replace the stored fields, and an unknown member has no subscription."""
+    driven = Driven(topics=BOTH)
+    driven.join("a", wanting("weather", "flights", pattern="w.*"))
+    heartbeats = [
+        Heartbeat("a", 1),
+        Heartbeat("a", 1, Subscription(rack="r")),
+        Heartbeat("a", 1, wanting("flights")),
+        Heartbeat("a", 1, Subscription(pattern="f.*")),
+        Heartbeat("a", 1, wanting(pattern="")),
+        Heartbeat("b", 1, wanting("flights")),
+    ]
+
+    stored = ("flights", "weather")
+    assert [driven.group.consumed(each) for each in heartbeats] == [
+        (stored, "w.*"), (stored, "w.*"), (("flights",), "w.*"), (stored, "f.*"), ((), None), None,
+    ]  # fmt: skip
+    assert driven.members["a"].topics == stored
 
 
 def test_a_group_has_at_most_a_thousand_members() -> None:

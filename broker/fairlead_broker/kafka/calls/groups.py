@@ -23,7 +23,6 @@ from fairlead_api.bodies.group_requests import (
 )
 from fairlead_api.identifiers import check_group_name
 from fairlead_api.problems import ProblemError
-from fairlead_broker.access.pattern_prefix import literal_prefix
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.replies import Reply
@@ -82,9 +81,10 @@ class GroupCalls:
             if not member_id and request.member_epoch == 0:
                 member_id = self._new_id()
             check_group_name(member_id)
-            self._check_topics(call)
+            pattern = request.subscribed_topic_regex if call.version >= 1 else None
+            call.access.require_subscription(request.subscribed_topic_names or (), pattern or None)
             answer = await self._broker.groups.heartbeat(
-                request.group_id, member_id, heartbeat_request(call), call.access.owner
+                request.group_id, member_id, heartbeat_request(call), call.access
             )
         except ProblemError as problem:
             return Reply(
@@ -104,16 +104,6 @@ class GroupCalls:
         is_static = call.request.member_epoch == STATIC_LEAVE_EPOCH
         owner = None if call.access.rules.is_superuser else call.access.owner
         await self._broker.groups.leave(call.request.group_id, member_id, static=is_static, principal=owner)
-
-    def _check_topics(self, call: KafkaCall) -> None:
-        """Raise `forbidden` for a subscription to topics that the caller may not read."""
-        if call.access.is_open:
-            return
-        for topic in call.request.subscribed_topic_names or ():
-            call.access.require(Operation.READ, Kind.TOPIC, topic)
-        pattern = call.request.subscribed_topic_regex if call.version >= 1 else None
-        if pattern:
-            call.access.require_all(Operation.READ, Kind.TOPIC, literal_prefix(pattern))
 
     # -- descriptions and lists
 

@@ -113,7 +113,13 @@ _TABLE: Final = (
     Api(ApiKey.DESCRIBE_GROUPS, "DescribeGroups", 0, 6, "Groups of the classic protocol."),
     Api(ApiKey.LIST_GROUPS, "ListGroups", 0, 5, ""),
     Api(ApiKey.DELETE_GROUPS, "DeleteGroups", 0, 2, ""),
-    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1, "The protocol of KIP-848."),
+    Api(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        "ConsumerGroupHeartbeat",
+        0,
+        1,
+        "The protocol of KIP-848. Internal topics need a regular expression that begins with `__`.",
+    ),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1, ""),
     Api(ApiKey.INIT_PRODUCER_ID, "InitProducerId", 0, 5, "Two-phase commit of version 6 is not supported."),
     Api(

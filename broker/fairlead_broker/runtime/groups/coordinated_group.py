@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.group_store import (
     Claim,
@@ -32,16 +33,19 @@ from fairlead_broker.coordination.membership import Incarnation
 from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import TransactionStore
 from fairlead_broker.groups import (
+    JOIN_EPOCH,
     Group,
     GroupEvent,
     GroupRecords,
     GroupState,
     Heartbeat,
+    Leave,
     Reply,
     rest_interval_ms,
 )
 from fairlead_broker.groups.classic.group import ClassicGroup
 from fairlead_broker.groups.classic.messages import ClassicReply
+from fairlead_broker.groups.membership import MEMBERS_MAX, Consumed
 from fairlead_broker.registry.group_records import OffsetEntry
 from fairlead_broker.registry.records import RecordUnreadable
 from fairlead_broker.registry.store_writes import Operation
@@ -85,6 +89,10 @@ RETRY_SECONDS: Final = 1.0
 BREATH_SECONDS: Final = 0.01
 """Minimum number of seconds between two periodic turns of a group, so that other groups can use the event loop in
 between."""
+DECIDED_MAX: Final = 2 * MEMBERS_MAX
+"""Maximum number of members whose decided subscriptions are kept, including members that have left. A full table is
+cleared, and the subscriptions are decided again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,8 @@ class CoordinatedGroup:
             claim.group, ClassicGroup.load(stored.classic, stored.classic_members, now)
         )
         self._shared = shared
+        self._decided: dict[str, tuple[int, Consumed]] = {}
+        """Subscription of each member that its caller may read, with the security revision of the decision."""
         self._counted = 0
         """Number of this group's members that are counted in the heartbeat pace."""
         self._asked: list[_Asked] = []
@@ -207,6 +217,32 @@ class CoordinatedGroup:
             await asyncio.wait([self._worker])
 
     # -- calls
+
+    async def heartbeat(self, event: Heartbeat, access: CallerAccess) -> Reply:
+        """Process a heartbeat; return the reply once the changes are stored.
+
+        `access`: access of the caller, with which the topics in the heartbeat have been decided. The whole subscription
+        is decided again in the first heartbeat after each change of the security revision (rule Z14). A member that may
+        no longer read its topics is removed, so that other members get its partitions. Raises `forbidden`, or the
+        problem with which the group refuses the heartbeat.
+        """
+        if access.is_open or event.member_epoch == JOIN_EPOCH:
+            return await self.ask(event)
+        consumed = self.group.consumed(event)
+        if consumed is None or self._decided.get(event.member_id) == (access.revision, consumed):
+            return await self.ask(event)
+        try:
+            access.require_subscription(*consumed)
+        except ProblemError:
+            # The group refuses the removal by another principal, or with another epoch, as it refuses the heartbeat.
+            await self.ask(Leave(event.member_id, event.member_epoch, principal=access.owner))
+            raise
+        reply = await self.ask(event)
+        # The decision is kept only now, because the heartbeat could have come from another principal.
+        if len(self._decided) >= DECIDED_MAX:
+            self._decided.clear()
+        self._decided[event.member_id] = access.revision, consumed
+        return reply
 
     async def ask(self, event: GroupEvent) -> Reply:
         """Process an event; return the reply once the changes are stored.

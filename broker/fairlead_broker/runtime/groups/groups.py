@@ -41,6 +41,7 @@ from fairlead_api.bodies.metadata import Page
 from fairlead_api.bodies.requests import Isolation
 from fairlead_api.identifiers import BrokerId, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.clock import Clock
 from fairlead_broker.coordination.group_store import GroupStore
 from fairlead_broker.coordination.membership import Incarnation
@@ -159,16 +160,18 @@ class Groups:
     # -- members
 
     async def heartbeat(
-        self, group: str, member_id: str, request: HeartbeatRequest, principal: str | None = None
+        self, group: str, member_id: str, request: HeartbeatRequest, access: CallerAccess = OPEN_ACCESS
     ) -> HeartbeatAnswer:
         """Process a heartbeat, which may add a member to the group.
 
-        `principal`: caller to which the member must belong, or None if access rules are not enforced. Raises
-        `not_coordinator`, or the problem with which the group refuses the heartbeat.
+        `access`: access of the caller, to which the member must belong if access rules are enforced, and with which the
+        topics in the request have been decided. Raises `not_coordinator`, or the problem with which the group refuses
+        the heartbeat.
         """
         coordinated = await self._of_member(member_id, group, make=request.joins)
         coordinated.classic.check_empty()
-        reply = await coordinated.ask(heartbeat_event(member_id, request, principal))
+        event = heartbeat_event(member_id, request, access.owner)
+        reply = await coordinated.heartbeat(event, access)
         assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
         return heartbeat_answer(reply, self._mirror.metadata.topic_name)
 

@@ -28,7 +28,6 @@ from fairlead_api.bodies.requests import READ_COMMITTED, Isolation
 from fairlead_api.identifiers import Revision
 from fairlead_api.problems import ProblemError, SideEffect
 from fairlead_broker.access.caller_access import CallerAccess
-from fairlead_broker.access.pattern_prefix import literal_prefix
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
@@ -262,11 +261,9 @@ class GroupCalls:
         # If a JSON key is repeated, the last value is used, as on every hot path. A check for repeated keys would parse
         # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
-        require_read(call, request.topics or ())
-        if request.topic_pattern:
-            call.access.require_all(Operation.READ, Kind.TOPIC, literal_prefix(request.topic_pattern))
+        call.access.require_subscription(request.topics or (), request.topic_pattern or None)
         return Answered(
-            await self._broker.groups.heartbeat(_group(call), _member(call), request, call.access.owner)
+            await self._broker.groups.heartbeat(_group(call), _member(call), request, call.access)
         )
 
     async def leave_group(self, call: Call, body: bytes) -> Answered:
