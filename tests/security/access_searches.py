@@ -4,7 +4,7 @@
 exits with 1 when the search has found a violation:
 
 - `rule-sets`: a decision of the index about a random rule set, caller and name that differs from a naive walk over the
-  rules, or a right that is reported for every name of a prefix although one of the names lacks it;
+  rules, or a subscription pattern that is admitted although its group would assign a topic that may not be read;
 - `acl-texts`: an ACL with a mutated principal or pattern that is neither refused nor matches exactly as a naive walk
   says;
 - `api-tokens`: a mutated API token that is accepted, or an answer that tells an unknown token from a wrong one;
@@ -24,6 +24,7 @@ import base64
 import json
 import logging
 import random
+import re
 import ssl
 import sys
 import tempfile
@@ -39,12 +40,24 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fuzz"))
 
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from access_kit import NAMES, PREFIXES, SUPERUSERS, asked_kind, naive, some_acls, some_caller, some_name
+from access_kit import (
+    NAMES,
+    PREFIXES,
+    SUBSCRIBED,
+    SUPERUSERS,
+    asked_kind,
+    assigned,
+    naive,
+    some_acls,
+    some_caller,
+    some_name,
+)
 from acl_mutations import acl_texts
 from certificate_kit import Authority
 from fairlead_api import base64url
 from fairlead_api.access_needs import SINGLE_KINDS, SINGLE_NAME, Audience, Kind, Operation
 from fairlead_api.identifiers import TimestampUs
+from fairlead_api.patterns import literal_prefix
 from fairlead_api.problems import CATALOGUE, ProblemError
 from fairlead_api.routes import ROUTES, Listener
 from fairlead_api.token_text import ALPHABET, TokenText
@@ -118,13 +131,16 @@ def rule_sets(count: int, chance: random.Random, counts: Counter[str]) -> Found:
                     "asked": [operation, kind, name],
                 }
         prefix, kind = chance.choice(PREFIXES), chance.choice(NAMED_KINDS)
+        pattern = chance.choice((re.escape(prefix) + ".*", *SUBSCRIBED))
+        prefix = literal_prefix(pattern)
         if rules.allows_all(Operation.READ, kind, prefix):
             counts["allowed prefixes"] += 1
-            names = (*NAMES, prefix + "zz", prefix + some_name(chance))
-            names = [name for name in names if name.startswith(prefix)]
-            shown = [name for name in names if prefix.startswith("__") or not name.startswith("__")]
+            names = (*NAMES, prefix + "zz", prefix + some_name(chance), "_" + some_name(chance))
+            shown = assigned(pattern, names)
+            if any(name.startswith("__") for name in shown):
+                counts["internal names"] += 1
             if not all(rules.decide(Operation.READ, kind, name).allowed for name in shown):
-                return {"set": number, "acls": repr(acls), "caller": repr(caller), "prefix": prefix}
+                return {"set": number, "acls": repr(acls), "caller": repr(caller), "pattern": pattern}
     return None
 
 
