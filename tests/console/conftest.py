@@ -66,10 +66,10 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    """Open a page in both colour schemes; finally check that no script failed and that the policy refused nothing."""
-    context = browser.new_context(color_scheme=request.param)
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """Open a page; finally check that no script failed and that the policy refused nothing."""
+    context = browser.new_context(reduced_motion="reduce")
     page, wrong = watched(context)
     yield page
     context.close()

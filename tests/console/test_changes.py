@@ -14,14 +14,11 @@ from fairlead import TopicPartition
 from fairlead.blocking import Admin
 from fairlead.errors import GroupNotFoundError, TopicNotFoundError
 
-# Pages in both colour schemes are tested in test_browser.py.
-in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
 pytestmark = pytest.mark.slow
 TABS_MAX = 60
 FOCUSED = "(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim()"
 
 
-@in_light
 def test_a_topic_is_created_changed_enlarged_and_deleted(tab: Page, console: str, bootstrap: str) -> None:
     """Each form changes the topic, and the page shows the command that does the same."""
     with Admin(bootstrap) as admin:
@@ -66,7 +63,6 @@ def test_a_topic_is_created_changed_enlarged_and_deleted(tab: Page, console: str
         expect(tab.locator(".banner")).to_have_count(0)
 
 
-@in_light
 def test_a_topic_is_created_and_deleted_with_the_keyboard(tab: Page, console: str, bootstrap: str) -> None:
     """Tab reaches every control in its order, Enter uses it, and the control that has the focus has an outline."""
     with Admin(bootstrap) as admin:
@@ -105,7 +101,6 @@ def press_at(page: Page, name: str) -> None:
     page.keyboard.press("Enter")
 
 
-@in_light
 def test_a_refusal_is_shown_above_the_form(tab: Page, console: str) -> None:
     """A form that the cluster refuses keeps its values, and names the problem."""
     tab.goto(f"{console}/create-topic")
@@ -118,7 +113,6 @@ def test_a_refusal_is_shown_above_the_form(tab: Page, console: str) -> None:
     assert violations(tab) == []
 
 
-@in_light
 def test_a_group_is_reset_after_a_preview_and_deleted(tab: Page, console: str, bootstrap: str) -> None:
     """The preview shows how many records would be read again or skipped; the reset moves the offsets."""
     with Admin(bootstrap) as admin:
@@ -153,7 +147,6 @@ def test_a_group_is_reset_after_a_preview_and_deleted(tab: Page, console: str, b
             admin.describe_group("audit")
 
 
-@in_light
 def test_a_group_may_have_any_name(tab: Page, console: str, bootstrap: str) -> None:
     """A group whose name has a meaning in addresses, patterns and shells is opened, reset and deleted."""
     name = "team/a-b;$(id) '\"?x=1#%2F<b>.*"
@@ -194,7 +187,6 @@ def orders() -> list[TopicPartition]:
     return [TopicPartition("orders", number) for number in range(3)]
 
 
-@in_light
 def test_a_broker_is_cordoned_and_configured(tab: Page, console: str, bootstrap: str) -> None:
     """A broker is cordoned and uncordoned by buttons, and its settings can be changed."""
     with Admin(bootstrap) as admin:
@@ -224,7 +216,6 @@ def test_a_broker_is_cordoned_and_configured(tab: Page, console: str, bootstrap:
         admin.alter_broker_config(0, {"log.cleaner.backoff.ms": None})
 
 
-@in_light
 def test_a_compacted_topic_is_cleaned(tab: Page, console: str) -> None:
     """The button asks the leader for a round of cleaning, and the page shows the command that does the same."""
     tab.goto(f"{console}/topics/latest/cleaning")

@@ -351,10 +351,9 @@ def test_a_sign_in_at_an_issuer_must_have_begun_in_the_browser(secured: Secured)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_sign_in_in_a_browser(browser: Browser, secured: Secured, scheme: str) -> None:
+def test_the_sign_in_in_a_browser(browser: Browser, secured: Secured) -> None:
     """A browser keeps the session, sends it with each page, and loses it at the sign-out; pages are accessible."""
-    context = browser.new_context(color_scheme=scheme)  # type: ignore[arg-type]
+    context = browser.new_context(reduced_motion="reduce")
     page, wrong = watched(context)
     page.goto(f"{secured.console}/topics/orders")
     assert violations(page) == []

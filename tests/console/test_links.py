@@ -19,10 +19,6 @@ NAMES = ("Gaps", "Tails")
 pytestmark = pytest.mark.slow
 
 
-# The pages of links are tested in both colour schemes; the forms do not differ between them.
-in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
-
-
 @pytest.fixture
 def source(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Run a second cluster with one topic, and finally remove links and mirrors that are left."""
@@ -119,7 +115,6 @@ def linked(admin: Admin, name: str, source: str, topic: str, prefix: str = "") -
     until(lambda: [each.lag_records for each in admin.link_topics(name)] == [0])
 
 
-@in_light
 def test_a_hand_over_is_taken_back(tab: Page, console: str, bootstrap: str, source: str) -> None:
     """A hand-over that waits for records of the source can be taken back, and the source accepts records again."""
     with Admin(bootstrap) as admin, Producer(source) as producer:
@@ -145,7 +140,6 @@ def test_a_hand_over_is_taken_back(tab: Page, console: str, bootstrap: str, sour
     assert mirror.state == "mirroring"
 
 
-@in_light
 def test_a_topic_is_adopted_after_a_hand_over(tab: Page, console: str, bootstrap: str, source: str) -> None:
     """A topic that another cluster has taken over becomes a mirror of its promoted copy."""
     with Admin(bootstrap) as admin, Admin(source) as other, Producer(source) as producer:
@@ -171,7 +165,6 @@ def test_a_topic_is_adopted_after_a_hand_over(tab: Page, console: str, bootstrap
     assert ends[0] == ends[1] > 0
 
 
-@in_light
 def test_gaps_and_tails_are_shown_until_they_are_acknowledged(
     tab: Page, console: str, bootstrap: str, source: str
 ) -> None:
@@ -215,7 +208,6 @@ def test_gaps_and_tails_are_shown_until_they_are_acknowledged(
     assert left == 0
 
 
-@in_light
 def test_a_refused_form_of_a_link_keeps_its_fields(tab: Page, console: str, source: str) -> None:
     """A link to a source that does not answer, a mirror that does not exist, and a link in use are refused by name."""
     tab.goto(f"{console}/create-link")

@@ -172,7 +172,6 @@ def test_a_large_record_is_an_excerpt_with_a_download(console: str, topics: None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tab", ["light"], indirect=True)
 def test_large_records_in_a_browser(tab: Page, console: str, topics: None) -> None:
     """A browser lists records of 8 MiB, shows each view of one, and downloads the whole value."""
     size = LARGE_BYTES + len(b'{"n": 0, "x": ""}')

@@ -23,8 +23,6 @@ from fairlead.blocking import Admin, Consumer, Producer
 from fairlead_console.body_limit import BODY_BYTES_MAX
 from fairlead_console.pages.messages.message_produce import command_of
 
-in_light = pytest.mark.parametrize("tab", ["light"], indirect=True)
-
 
 @pytest.fixture
 def parcels(bootstrap: str) -> Iterator[str]:
@@ -129,7 +127,6 @@ def test_a_tail_is_paused_and_resumed(tab: Page, console: str, bootstrap: str, p
         expect(tab.locator("#rows tr")).to_have_count(1)
 
 
-@in_light
 @pytest.mark.slow
 def test_a_record_is_produced_and_shown(tab: Page, console: str, bootstrap: str, parcels: str) -> None:
     """The form writes the record with key, headers and partition, and shows it with the command that writes it."""
@@ -183,7 +180,6 @@ def test_a_null_value_and_a_wrong_field(console: str, bootstrap: str, parcels: s
     assert stored(bootstrap, "parcels") == [(b"k", None, [])]
 
 
-@in_light
 @pytest.mark.slow
 def test_a_file_is_produced_completely_or_not_at_all(
     tab: Page, console: str, bootstrap: str, parcels: str

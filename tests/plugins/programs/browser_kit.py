@@ -61,13 +61,20 @@ def await_htmx(page: Page) -> None:
 
 
 def violations(page: Page) -> list[str]:
-    """Return axe-core's findings on a page: each rule with the first element that violates it."""
+    """Return axe-core's findings on a page: each rule with the first element that violates it.
+
+    All rules are checked in the light colour scheme, and contrasts in the dark one as well. No colour may change
+    gradually, so the page's context needs `reduced_motion`.
+    """
     # The console's policy forbids foreign scripts in the page, but the debugger may evaluate a script.
     page.evaluate(_axe())
-    found = page.evaluate("() => axe.run()")
+    page.emulate_media(color_scheme="dark")
+    found = page.evaluate("() => axe.run({runOnly: ['color-contrast']})")["violations"]
+    page.emulate_media(color_scheme="light")
+    found += page.evaluate("() => axe.run()")["violations"]
     return [
         f"{each['id']}: {json.dumps(each['nodes'][0]['target'])} {each['nodes'][0]['html'][:120]}"
-        for each in found["violations"]
+        for each in found
     ]
 
 
