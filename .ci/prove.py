@@ -297,7 +297,7 @@ def quorum_chaos(share: float) -> Outcome:
 def transaction_kills(share: float) -> Outcome:
     """Kill brokers and programs 300 times while programs and a streaming query write in transactions.
 
-    Each order must have exactly one result in each of two topics, and one copy by the query.
+    Each order must have exactly one result in each of two topics, and the query must have copied each order once.
     """
 
     def run(kills: int) -> tuple[int, dict[str, Any]]:

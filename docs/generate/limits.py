@@ -101,7 +101,7 @@ BUILT_IN = (
     BuiltIn("fairlead_broker.credentials.refused_tokens", "REFUSED_MAX", "tokens", "Number of wrong tokens that are remembered, about 1 MB in total: a client that repeats a wrong token is refused without another check."),
     BuiltIn("fairlead_broker.credentials.refused_tokens", "REMEMBERED_SECONDS", "s", "Time for which a wrong token is remembered, unless tokens, ACLs or keys of issuers change."),
     BuiltIn("fairlead_broker.runtime.security_view", "CALLERS_MAX", "callers", "Number of callers whose verified tokens are remembered."),
-    BuiltIn("fairlead_broker.access.decision", "DECISIONS_MAX", "decisions", "Number of cached decisions about one caller, because a caller may vary the names in its calls."),
+    BuiltIn("fairlead_broker.access.decision", "DECISIONS_MAX", "decisions", "Number of cached decisions of one caller; the limit is needed because a caller may send any number of names."),
     BuiltIn("fairlead_broker.access.decision", "DECISIONS_IN_ALL_MAX", "decisions", "Number of cached decisions about all callers, less than 100 MB with the longest names. A decision that is not cached takes a few microseconds."),
     BuiltIn("fairlead_broker.identity.signed_tokens", "CHECKS_PER_SECOND_MAX", "signatures", "Number of signatures of tokens that a broker checks in a second, each of which takes about 0.1 ms; further calls wait for up to a second."),
     BuiltIn("fairlead_broker.identity.issuer_keys", "ATTEMPT_SECONDS_MIN", "s", "Minimum time between two fetches of an issuer's keys because of tokens with unknown keys."),

@@ -105,7 +105,7 @@ def settled(admin: Admin) -> None:
 
 
 def test_every_page_of_three_brokers(browser: Browser, console: str) -> None:
-    """Every page opens, passes axe-core's rules, and runs its scripts without an error, in both colour schemes."""
+    """Every page opens and runs its scripts without an error, and passes axe-core's rules in both colour schemes."""
     context = browser.new_context(reduced_motion="reduce")
     page, wrong = watched(context)
     found = {}

@@ -502,7 +502,7 @@ _OF_THE_CLUSTER: Final = (
         "ms",
         "Time since the Unix epoch; API tokens and signed tokens that were created earlier are refused. Set this key "
         "after a theft of tokens, or after a restore of the coordination store, which restores revoked tokens. The "
-        "change needs a token that was created later.",
+        "caller's own token must have been created at or after this time.",
     ),
     ConfigKey(
         name="default.replication.factor",

@@ -47,9 +47,9 @@ SECURITY_PROBLEMS: Final = (
         "The caller could not undo the change",
         FIX,
         "A caller requested the security mode `enforce`, under which it could not change the mode back, or a value of "
-        "`tokens.valid.after` with which its own token would be refused. Nothing was changed.",
+        "`tokens.valid.after` that would make its own token invalid. Nothing was changed.",
         "Send the token of a superuser, or of a principal that is allowed to alter `cluster` and `security`; for "
-        "`tokens.valid.after`, create a token after that time and send it.",
+        "`tokens.valid.after`, create a token after that time and send the new token.",
         data_members=(DataMember("principal", "principal of the caller"),),
     ),
     ProblemDefinition(

@@ -92,7 +92,7 @@ class PatternSet:
         return any(contains(pattern, prefix + ANY) for pattern, _ in self._prefixes)
 
     def touches(self, prefix: str) -> bool:
-        """Return whether a pattern matches a name that the pattern with this prefix matches, too."""
+        """Return whether some name matches both a pattern of the set and the pattern with this prefix."""
         asked = prefix + ANY
         return any(matches(asked, name) for name in self._literals) or any(
             contains(pattern, asked) or contains(asked, pattern) for pattern, _ in self._prefixes

@@ -126,8 +126,8 @@ class CallerAccess:
     def require_subscription(self, topics: Iterable[str], pattern: str | None) -> None:
         """Raise `forbidden` unless the caller may read every topic of a group member's subscription (rule Z14).
 
-        A group assigns all topics that a pattern matches, so a pattern needs `read` on all topics with its literal
-        prefix.
+        A group assigns all topics that a pattern matches, so a pattern needs `read` on all topics with the literal
+        prefix of the pattern.
         """
         if self.is_open:
             return

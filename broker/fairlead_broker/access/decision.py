@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from fairlead_api.access_needs import SINGLE_NAME, Kind, Operation
+from fairlead_api.identifiers import NAME_LENGTH_MAX
 from fairlead_api.patterns import matches
 from fairlead_broker.access.acl_index import AclIndex, Effect
 from fairlead_broker.access.caller import Caller
@@ -20,7 +21,7 @@ from fairlead_broker.access.caller import Caller
 DECISIONS_MAX: Final = 4096
 """Maximum number of cached decisions of one caller. The caller's table is cleared when it is full."""
 DECISIONS_IN_ALL_MAX: Final = 200_000
-"""Maximum number of cached decisions of all callers. When it is reached, the oldest table is cleared."""
+"""Maximum number of cached decisions of all callers. At the limit, the table that was added first is cleared."""
 SUPERUSER: Final = "superuser"
 NO_ACL: Final = "no ACL allows it"
 
@@ -49,7 +50,7 @@ class CachedDecisions:
 
     def __init__(self) -> None:
         self._tables: deque[DecisionTable] = deque()
-        """Tables that contain a decision. The table whose first decision is the oldest comes first."""
+        """Tables that contain a decision, in the order in which they were added."""
         self.count = 0
         """Number of decisions in all tables."""
 
@@ -89,7 +90,7 @@ class CallerRules:
         superusers: Iterable[str],
         cached: CachedDecisions | None = None,
     ) -> None:
-        """`cached`: decisions of all callers, whose limit includes the decisions of this caller; None for no others."""
+        """`cached`: cache that all callers share; None creates a cache for this caller alone."""
         self.is_superuser = not caller.is_anonymous and any(
             matches(pattern, name) for pattern in superusers for name in caller.names
         )
@@ -103,11 +104,16 @@ class CallerRules:
         known = self._decisions.get(key)
         if known is None:
             known = self._decided(operation, kind, name)
-            self._cached.add(self._decisions, key, known)
+            # The Kafka listener decides about names before it checks their length.
+            if len(name) <= NAME_LENGTH_MAX:
+                self._cached.add(self._decisions, key, known)
         return known
 
     def allows_all(self, operation: Operation, kind: Kind, prefix: str) -> bool:
-        """Return whether the caller may execute an operation on every name that begins with a prefix."""
+        """Return whether the caller may execute an operation on every name that begins with a prefix.
+
+        Internal names are included only if the prefix begins with `__` (rule Z6).
+        """
         if self.is_superuser:
             return True
         allowed = self._table.get((Effect.ALLOW, kind, operation))

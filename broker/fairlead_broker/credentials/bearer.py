@@ -21,7 +21,7 @@ class Refused(StrEnum):
 
 
 _DETAILS: Final = {
-    Refused.MALFORMED: "the header Authorization is not a single Bearer token; send a token created with: "
+    Refused.MALFORMED: "the header Authorization is not a single Bearer token; send one header with a token of: "
     "fairlead token create PRINCIPAL",
     Refused.EXPIRED: "the token has expired; create another with: fairlead token create PRINCIPAL",
     Refused.REFUSED: "the token is not valid in this cluster; create one with: fairlead token create PRINCIPAL",

@@ -27,6 +27,7 @@ from fairlead_broker.groups.messages import (
     HeartbeatReply,
     Partitions,
     Reply,
+    Subscription,
     member_not_found,
 )
 from fairlead_broker.groups.pacing import KnownAssignments, Pacing, answered
@@ -240,13 +241,13 @@ class Group:
         """Return the member that owns a partition, even if the member must release it."""
         return self._roster.owners.get((topic_id, partition))
 
-    def consumed(self, heartbeat: Heartbeat) -> Consumed | None:
-        """Return the topic names and the topic pattern of a member after a heartbeat; None for an unknown member.
+    def consumed(self, member_id: str, change: Subscription | None = None) -> Consumed | None:
+        """Return the topic names and the topic pattern of a member, after a change by a heartbeat that is not a join.
 
-        Without a subscription in the heartbeat, the result is the written subscription. A join is not considered.
+        Returns None for an unknown member.
         """
-        record = self._roster.members.get(heartbeat.member_id)
-        return None if record is None else consumed_after(record, heartbeat)
+        record = self._roster.members.get(member_id)
+        return None if record is None else consumed_after(record, change)
 
     def check_empty(self) -> None:
         """Raise `group_not_empty` if the group has members. Offsets in use cannot be reset or deleted."""

@@ -247,10 +247,9 @@ class Membership:
         return ProblemError("group_too_large", detail, data={"limit": limit})
 
 
-def consumed_after(record: MemberRecord, heartbeat: Heartbeat) -> Consumed:
-    """Return the topic names and the topic pattern of a member whose heartbeat, not a join, is accepted."""
-    subscription = heartbeat.subscription
-    return _consumed(record if subscription is None else _merged(record, subscription))
+def consumed_after(record: MemberRecord, change: Subscription | None) -> Consumed:
+    """Return the topic names and the topic pattern of a member after a change by a heartbeat that is not a join."""
+    return _consumed(record if change is None else _merged(record, change))
 
 
 def _consumed(record: MemberRecord) -> Consumed:

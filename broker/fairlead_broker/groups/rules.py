@@ -22,8 +22,8 @@ def check_principal(group: str, member_id: str, record: MemberRecord, principal:
     if principal is None or record.principal in {None, principal}:
         return
     detail = (
-        f"member {member_id} of group {group} belongs to another principal than {principal}; join with another member "
-        "id and instance id"
+        f"member {member_id} of group {group} does not belong to {principal}; {principal} must join with another "
+        "member id and instance id"
     )
     raise ProblemError("forbidden", detail, data={"operation": "read", "resource": f"group:{group}"})
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from fairlead_api.audit_events import cut
 from fairlead_broker.access.caller_access import CallerAccess
-from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_ISSUER, CALLER_TOKEN
+from fairlead_broker.peers.identity import CALLER_ADDRESS, CALLER_ISSUED, CALLER_ISSUER, CALLER_TOKEN
 
 FORWARDED_CALLER: Final = "fairlead-caller"
 """Header of a forwarded call with the caller's principal and groups, separated by commas. Only the peer listener reads
@@ -23,10 +23,12 @@ def caller_header(access: CallerAccess) -> tuple[str, str]:
 
 
 def audited_caller_headers(access: CallerAccess, address: str) -> list[tuple[str, str]]:
-    """Return the headers that name the caller of a forwarded call, and its address and token for the audit log."""
+    """Return the headers that name the caller of a forwarded call, and describe its address and token."""
     caller = access.caller
     token = [] if caller.token_id is None else [(CALLER_TOKEN, caller.token_id)]
     if caller.issuer is not None:
         key = "" if caller.key_id is None else f"/{quote(cut(caller.key_id), safe='')}"
         token.append((CALLER_ISSUER, f"{caller.issuer}{key}"))
+    if caller.issued_us is not None:
+        token.append((CALLER_ISSUED, str(caller.issued_us)))
     return [caller_header(access), (CALLER_ADDRESS, address), *token]

@@ -32,6 +32,8 @@ CALLER_TOKEN: Final = "fairlead-caller-token"  # noqa: S105 - a header name, not
 CALLER_ISSUER: Final = "fairlead-caller-issuer"
 """Header of a forwarded call with the issuer of the client's signed token, for the audit log. If the key that verified
 the token has an id, the value ends with `/` and the percent-encoded id."""
+CALLER_ISSUED: Final = "fairlead-caller-issued"
+"""Header of a forwarded call with the wall-clock time in microseconds at which the client's token was created."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ def _check_own_token(caller: Caller, valid_after: ConfigInput) -> None:
         raise ProblemError(
             "would_lock_out",
             f"{TOKENS_VALID_AFTER_KEY}={valid_after_ms} would refuse the token of this request, which was created at "
-            f"{caller.issued_us // 1000}; send a token that is created after that time: fairlead token create "
-            f"{caller.principal} --file FILE",
+            f"{caller.issued_us // 1000}; send a token that was created at or after {valid_after_ms}: fairlead token "
+            f"create {caller.principal} --file FILE",
             data={"principal": caller.principal},
         )
 

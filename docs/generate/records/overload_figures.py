@@ -55,8 +55,9 @@ closes each connection, and ignores further connections from the address while i
 
 """
 HANDSHAKES_TEXT: Final = """
-An unknown caller that opens TLS connections without pause, and makes no request. A handshake that the caller abandons
-at the broker's first message costs the caller almost nothing. The CPU of the other client's requests is not included:
+This table shows an unknown caller that opens TLS connections without pause and makes no request. A handshake that the
+caller abandons at the broker's first message costs the caller almost nothing. The CPU of the other client's requests is
+not included:
 
 """
 GOODPUT_TEXT: Final = """

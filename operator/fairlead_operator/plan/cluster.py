@@ -69,10 +69,9 @@ from fairlead_operator.render.routes import missing_kind
 
 
 def changes(wanted: Mapping[str, str], entries: Mapping[str, ConfigEntry]) -> dict[str, ConfigInput]:
-    """Return the changes that leave exactly these keys set in the cluster; empty if no change is needed.
+    """Return the changes after which only these keys, and keys of `SET_ELSEWHERE`, are set; empty if none is needed.
 
-    A key that the cluster does not list is omitted, since older brokers do not support it. A key of `SET_ELSEWHERE` is
-    not reset.
+    A key that the cluster does not list is omitted, since older brokers do not support it.
     """
     differing = dict[str, ConfigInput]()
     for name, entry in entries.items():

@@ -34,7 +34,7 @@ SET_ELSEWHERE: Final = {
     SECURITY_MODE_KEY: "the field `security.mode`",
     TOKENS_VALID_AFTER_KEY: "a call to the brokers with a new token",
 }
-"""Keys of the cluster that a Cluster's `config` cannot have, with what sets each instead.
+"""Keys of the cluster that a Cluster's `config` must not contain, each with the field or call that sets it.
 
 The operator does not reset these keys: a reset would open a closed cluster, and a feature level cannot be reset.
 """

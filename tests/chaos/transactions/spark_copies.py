@@ -15,7 +15,7 @@ LOG_CHARACTERS_MAX: Final = 4000
 
 
 class SparkCopies:
-    """Successive drivers of one query; without `start`, there is no query."""
+    """Successive drivers of one query. No query runs before `start`."""
 
     def __init__(self, cluster: ChaosCluster, counts: Counter[str]) -> None:
         """`counts` gets the number of drivers, and of restarts of the query after an error."""

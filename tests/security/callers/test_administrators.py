@@ -94,13 +94,18 @@ async def test_tokens_that_were_created_before_a_time_are_refused(secured: Secur
         return await secured.call("PATCH", CONFIG, token, {"config": {"tokens.valid.after": time_ms}})
 
     refused = [await set_(secured.admin, at_ms), await set_(new, at_ms + 3_600_000)]
+    await secured.cluster.start(2, security="enforce", superusers="user:admin")
+    async with Calls(str(secured.cluster.brokers[2].addresses.data)) as calls:
+        forwarding = Secured(secured.cluster, calls, secured.admin)
+        value = {"config": {"tokens.valid.after": at_ms}}
+        refused.append(await forwarding.call("PATCH", CONFIG, secured.admin, value))
     before = await statuses()
     changed = await set_(new, at_ms)
     during = await statuses()
     unset = await secured.call("PATCH", CONFIG, new, {"config": {"tokens.valid.after": None}})
     after = await statuses()
 
-    assert [answer.code for answer in refused] == ["would_lock_out"] * 2
+    assert [answer.code for answer in refused] == ["would_lock_out"] * 3
     assert (changed.status, unset.status) == (200, 200)
     assert before == after == [200, 200, 200]
     assert during == [401, 401, 200]

@@ -219,6 +219,25 @@ async def test_requests_of_others_neither_remove_a_member_nor_decide_for_it(secu
     assert await members(secured) == set()
 
 
+async def test_a_member_is_removed_although_its_heartbeat_repeats_its_topics(secured: Secured) -> None:
+    """A heartbeat with the whole subscription, as after a failed heartbeat, removes a member like a short heartbeat.
+
+    A refused addition does not remove a member that may still read its own topics.
+    """
+    await create(secured, "shop.a", "shop.b")
+    ann = await member(secured, "ann")
+    acl_id = await secured.acl("user:ann", "read", "topic:shop.a")
+    await ann.beat(topics=["shop.a"])
+    addition = await ann.beat(topics=["shop.a", "shop.b"])
+    kept = await members(secured)
+    await delete_acl(secured, acl_id)
+    refused = await ann.beat(topics=["shop.a"])
+
+    assert (addition.status, kept) == (403, {"ann"})
+    assert (refused.status, refused.json["resource"]) == (403, "topic:shop.a")
+    assert await members(secured) == set()
+
+
 async def test_a_stricter_mode_decides_members_again(open_: Secured) -> None:
     """`observe` counts a member's missing right once for each change, and `enforce` removes the member."""
     await create(open_, "shop.a")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from access_kit import NAMES, PREFIXES, SUPERUSERS, naive, some_acls, some_caller
 from fairlead_api.access_needs import SINGLE_KINDS, Kind, Operation
+from fairlead_api.identifiers import NAME_LENGTH_MAX
 from fairlead_broker.access import decision as decisions
 from fairlead_broker.access.acl_index import Acl, AclIndex, Effect
 from fairlead_broker.access.caller import NOBODY, Caller
@@ -121,6 +122,17 @@ def test_a_full_cache_of_decisions_is_cleared() -> None:
 
     assert max(counts) == DECISIONS_MAX
     assert counts[-1] == 2
+
+
+def test_a_decision_about_a_name_of_any_length_is_right_and_only_short_names_are_cached() -> None:
+    """Names that no resource can have take no memory."""
+    cached = CachedDecisions()
+    rules = CallerRules(AclIndex([READ_A]), Caller(principal="user:ann"), (), cached)
+    for length in (NAME_LENGTH_MAX, NAME_LENGTH_MAX + 1):
+        assert rules.decide(Operation.READ, Kind.TOPIC, "a" * length).allowed
+        assert not rules.decide(Operation.READ, Kind.TOPIC, "b" * length).allowed
+
+    assert cached.count == 2
 
 
 def test_the_oldest_decisions_make_room_for_decisions_of_other_callers(

@@ -177,7 +177,7 @@ def test_the_subscription_after_a_heartbeat_is_known_in_advance() -> None:
     ]
 
     stored = ("flights", "weather")
-    assert [driven.group.consumed(each) for each in heartbeats] == [
+    assert [driven.group.consumed(each.member_id, each.subscription) for each in heartbeats] == [
         (stored, "w.*"), (stored, "w.*"), (("flights",), "w.*"), (stored, "f.*"), ((), None), None,
     ]  # fmt: skip
     assert driven.members["a"].topics == stored

@@ -81,8 +81,6 @@ class GroupCalls:
             if not member_id and request.member_epoch == 0:
                 member_id = self._new_id()
             check_group_name(member_id)
-            pattern = request.subscribed_topic_regex if call.version >= 1 else None
-            call.access.require_subscription(request.subscribed_topic_names or (), pattern or None)
             answer = await self._broker.groups.heartbeat(
                 request.group_id, member_id, heartbeat_request(call), call.access
             )

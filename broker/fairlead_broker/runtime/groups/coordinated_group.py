@@ -143,8 +143,9 @@ class CoordinatedGroup:
             claim.group, ClassicGroup.load(stored.classic, stored.classic_members, now)
         )
         self._shared = shared
-        self._decided: dict[str, tuple[int, Consumed]] = {}
-        """Subscription of each member that its caller may read, with the security revision of the decision."""
+        self._decided: dict[str, tuple[int, tuple[str, ...], Consumed | None]] = {}
+        """Last allowed subscription of each member, with the security revision and the caller's names at its decision.
+        """
         self._counted = 0
         """Number of this group's members that are counted in the heartbeat pace."""
         self._asked: list[_Asked] = []
@@ -222,27 +223,40 @@ class CoordinatedGroup:
         """Process a heartbeat; return the reply once the changes are stored.
 
         `access`: access of the caller, with which the topics in the heartbeat have been decided. The whole subscription
-        is decided again in the first heartbeat after each change of the security revision (rule Z14). A member that may
-        no longer read its topics is removed, so that other members get its partitions. Raises `forbidden`, or the
-        problem with which the group refuses the heartbeat.
+        is decided in the first heartbeat after each change of the security revision, of the caller or of the
+        subscription (rule Z14). A member that may no longer read its topics is removed, so that other members get its
+        partitions. Raises `forbidden`, or the problem with which the group refuses the heartbeat.
         """
         if access.is_open or event.member_epoch == JOIN_EPOCH:
             return await self.ask(event)
-        consumed = self.group.consumed(event)
-        if consumed is None or self._decided.get(event.member_id) == (access.revision, consumed):
+        consumed = self.group.consumed(event.member_id, event.subscription)
+        decided = access.revision, access.caller.names, consumed
+        if consumed is None or self._decided.get(event.member_id) == decided:
             return await self.ask(event)
         try:
             access.require_subscription(*consumed)
         except ProblemError:
-            # The group refuses the removal by another principal, or with another epoch, as it refuses the heartbeat.
-            await self.ask(Leave(event.member_id, event.member_epoch, principal=access.owner))
+            await self.remove_refused(event, access)
             raise
         reply = await self.ask(event)
-        # The decision is kept only now, because the heartbeat could have come from another principal.
+        # Only an accepted heartbeat proves that the member belongs to the caller.
         if len(self._decided) >= DECIDED_MAX:
             self._decided.clear()
-        self._decided[event.member_id] = access.revision, consumed
+        self._decided[event.member_id] = decided
         return reply
+
+    async def remove_refused(self, event: Heartbeat, access: CallerAccess) -> None:
+        """Remove the member of a refused heartbeat if its caller may no longer read the topics of its subscription.
+
+        Raises the problem with which the group refuses the removal by another principal or with another epoch.
+        """
+        consumed = self.group.consumed(event.member_id)
+        if consumed is None:
+            return
+        try:
+            access.require_subscription(*consumed)
+        except ProblemError:
+            await self.ask(Leave(event.member_id, event.member_epoch, principal=access.owner))
 
     async def ask(self, event: GroupEvent) -> Reply:
         """Process an event; return the reply once the changes are stored.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -164,10 +164,21 @@ class Groups:
     ) -> HeartbeatAnswer:
         """Process a heartbeat, which may add a member to the group.
 
-        `access`: access of the caller, to which the member must belong if access rules are enforced, and with which the
-        topics in the request have been decided. Raises `not_coordinator`, or the problem with which the group refuses
-        the heartbeat.
+        `access`: access of the caller, to which the member must belong if access rules are enforced. Raises `forbidden`
+        for topics that the caller may not read, `not_coordinator`, or the problem with which the group refuses the
+        heartbeat.
         """
+        try:
+            access.require_subscription(request.topics or (), request.topic_pattern or None)
+        except ProblemError:
+            if not request.joins:
+                # The refusal of the topics takes precedence over problems of the removal.
+                with suppress(ProblemError):
+                    coordinated = await self._of_member(member_id, group)
+                    await coordinated.remove_refused(
+                        heartbeat_event(member_id, request, access.owner), access
+                    )
+            raise
         coordinated = await self._of_member(member_id, group, make=request.joins)
         coordinated.classic.check_empty()
         event = heartbeat_event(member_id, request, access.owner)

@@ -261,7 +261,6 @@ class GroupCalls:
         # If a JSON key is repeated, the last value is used, as on every hot path. A check for repeated keys would parse
         # the body again.
         request = decode_request(HeartbeatRequest, body, unique_keys=False)
-        call.access.require_subscription(request.topics or (), request.topic_pattern or None)
         return Answered(
             await self._broker.groups.heartbeat(_group(call), _member(call), request, call.access)
         )

@@ -16,6 +16,7 @@ from fairlead_broker.access.caller import Caller, CallerSource
 from fairlead_broker.access.caller_access import OPEN_ACCESS, CallerAccess
 from fairlead_broker.identity.signed_tokens import CallerPending
 from fairlead_broker.peers.forwarded_callers import FORWARDED_CALLER
+from fairlead_broker.peers.identity import CALLER_ISSUED
 from fairlead_broker.runtime.quota_view import QuotaView
 from fairlead_broker.server.http.asgi import Scope
 from fairlead_broker.server.http.body import UNKNOWN
@@ -23,6 +24,7 @@ from fairlead_broker.server.http.call import Call
 
 AUTHORIZATION: Final = b"authorization"
 _FORWARDED: Final = FORWARDED_CALLER.encode()
+_ISSUED: Final = CALLER_ISSUED.encode()
 
 
 class Callers(Protocol):
@@ -125,4 +127,10 @@ def _forwarded(call: Call, broker: int) -> Caller:
     if not names:
         return Caller(principal=f"broker:{broker}", source=CallerSource.PEER)
     principal, *groups = names.split(",")
-    return Caller(principal=principal, groups=tuple(groups), source=CallerSource.PEER)
+    issued = call.header_text(_ISSUED)
+    return Caller(
+        principal=principal,
+        groups=tuple(groups),
+        source=CallerSource.PEER,
+        issued_us=int(issued) if issued else None,
+    )

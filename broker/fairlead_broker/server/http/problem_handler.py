@@ -43,7 +43,7 @@ def problem_answer(problem: ProblemError) -> ProblemAnswer:
     if problem.retry_after_seconds is not None:
         headers.append((b"retry-after", b"%d" % math.ceil(problem.retry_after_seconds)))
         if problem.code == "throttled" and "quota" in problem.data:
-            # A refused request is not charged to the quota of its caller, so `Call` does not add this header (rule Q6).
+            # `Call` adds this header only to answers of charged requests; a refused request is not charged (rule Q6).
             headers.append((THROTTLE_MS, b"%d" % math.ceil(problem.retry_after_seconds * 1000)))
     if problem.code == "method_not_allowed":
         headers.append((b"allow", _listed(problem.data.get("allowed")).encode()))

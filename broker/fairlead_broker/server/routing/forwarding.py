@@ -59,6 +59,7 @@ _OWN_HEADERS: Final = frozenset(
         identity.CALLER_ADDRESS,
         identity.CALLER_TOKEN,
         identity.CALLER_ISSUER,
+        identity.CALLER_ISSUED,
     }
 )
 

@@ -15,9 +15,9 @@ def authorize(
 ) -> None:
     """Raise `forbidden` if the caller is not allowed to change a producer's transactions.
 
-    The resource is the name of the producer, on which the caller needs the operation. A producer without a name belongs
-    to the principal that created it; another principal needs `write` on every producer. Raises `HiddenProducer` if the
-    caller may not describe the producer either, because the id in the call would otherwise reveal a name (rule Z7).
+    The caller needs the operation on the name of the producer. A producer without a name belongs to the principal that
+    created it; another principal needs `write` on every producer. Raises `HiddenProducer` if the caller may neither
+    change nor describe the producer: a refusal with the name would reveal it to callers that try ids (rule Z7).
     """
     if record.name is None:
         if None in (access.owner, record.owner) or access.owner == record.owner:
