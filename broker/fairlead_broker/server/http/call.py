@@ -378,9 +378,8 @@ class Call:
     def _charged(self, headers: HeaderList, nbytes: int) -> HeaderList:
         """Charge the bytes of an answer with records; return its headers, with the wait time of a caller in debt.
 
-        The wait time ends when the next request of the same kind is admitted (rule Q6). Debts of other kinds of requests
-        are not included, because a producer waits for the time, and may produce while its caller is in debt with
-        fetches.
+        The wait time ends when the next request of the same kind is admitted (rule Q6). Debts of other kinds are not
+        included, because a producer waits for the time, and may produce while its caller is in debt with fetches.
         """
         quota, traffic = self.quota, self.matched_route.traffic
         assert quota is not None, "called only for a request that is charged to a quota"
