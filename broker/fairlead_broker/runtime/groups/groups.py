@@ -169,7 +169,8 @@ class Groups:
         heartbeat.
         """
         try:
-            access.require_subscription(request.topics or (), request.topic_pattern or None)
+            if not access.is_open:
+                access.require_subscription(request.topics or (), request.topic_pattern or None)
         except ProblemError:
             if not request.joins:
                 # The refusal of the topics takes precedence over problems of the removal.

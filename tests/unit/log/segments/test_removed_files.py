@@ -10,6 +10,7 @@ from fairlead_broker.log.segments.storage import PosixStorage
 from waiting import until
 
 SIZE = 64 << 20
+ATTEMPTS_MAX = 5
 
 
 def removed_sizes(path: Path) -> dict[int, int]:
@@ -27,7 +28,11 @@ def removed_sizes(path: Path) -> dict[int, int]:
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     """Return a file of 64 MiB, with blocks on the disk."""
-    path = tmp_path / "00000000000000000000.log"
+    return allocated(tmp_path / "00000000000000000000.log")
+
+
+def allocated(path: Path) -> Path:
+    """Create a file of 64 MiB, with blocks on the disk."""
     PosixStorage().allocate(path, SIZE)
     return path
 
@@ -39,11 +44,8 @@ def replace(storage: PosixStorage, path: Path) -> None:
     storage.rename(other, path)
 
 
-@pytest.mark.parametrize("remove", [PosixStorage.unlink, replace])
-async def test_a_removed_file_shrinks_step_by_step(
-    large: Path, remove: Callable[[PosixStorage, Path], None]
-) -> None:
-    """The size of a removed file falls in steps, even if a reader has closed the file last."""
+async def steps_of(large: Path, remove: Callable[[PosixStorage, Path], None]) -> set[int]:
+    """Remove a file that a reader closes last; return the sizes that were seen while it shrank."""
     storage = PosixStorage()
     file = storage.open(large)
     remove(storage, large)
@@ -57,9 +59,22 @@ async def test_a_removed_file_shrinks_step_by_step(
         return not sizes
 
     await until(is_gone)
-
     assert set(kept.values()) == {SIZE}
-    assert len([size for size in seen if 0 < size < SIZE]) > 2
+    return {size for size in seen if 0 < size < SIZE}
+
+
+@pytest.mark.parametrize("remove", [PosixStorage.unlink, replace])
+async def test_a_removed_file_shrinks_step_by_step(
+    tmp_path: Path, remove: Callable[[PosixStorage, Path], None]
+) -> None:
+    """The size of a removed file falls in steps, even if a reader has closed the file last.
+
+    A program that another thread starts holds the file for a moment, and the space is then freed at once.
+    """
+    for number in range(ATTEMPTS_MAX):
+        if len(await steps_of(allocated(tmp_path / f"{number:020}.log"), remove)) > 2:
+            return
+    pytest.fail(f"none of {ATTEMPTS_MAX} files shrank step by step")
 
 
 async def test_a_reader_of_a_removed_file_reads_all_bytes(large: Path) -> None:
