@@ -40,7 +40,12 @@ def resource_of(kind: Kind, **names: str) -> str:
 
 
 def outcome(answer: Answer) -> str:
-    """Return the code of a refusal of access, or `admitted` for any answer after an access decision."""
+    """Return the code of a refusal of access, or `admitted` for any answer after an access decision.
+
+    No answer may redirect its caller or set a cookie (rule T14).
+    """
+    assert not 300 <= answer.status < 400, answer
+    assert "set-cookie" not in answer.headers, answer
     if answer.headers.get("content-type") != "application/problem+json":
         return "admitted"
     assert answer.code not in _UNDECIDED, answer
