@@ -403,5 +403,5 @@ def _shown(objects: Mapping[str, Manifest]) -> str:
     brief = []
     for item in objects.values():
         metadata = {name: item["metadata"].get(name) for name in ("name", "annotations", "deletionTimestamp")}
-        brief.append({"metadata": metadata, "spec": item.get("spec"), "status": item.get("status")})
-    return yaml.safe_dump(brief)[:6000] if brief else "nothing"
+        brief.append({"metadata": metadata, "status": item.get("status"), "spec": item.get("spec")})
+    return yaml.safe_dump(brief, sort_keys=False)[:6000] if brief else "nothing"

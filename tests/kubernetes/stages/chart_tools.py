@@ -11,7 +11,7 @@ import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from daemons import GARBAGE
 from go_programs import program
@@ -70,6 +70,12 @@ def render(chart: Path, *settings: str | Path, helm: str = "helm4") -> str:
     return tool(helm, "template", release, chart, "--namespace", "fairlead", *cluster, *settings).stdout
 
 
+REMOVED_SECONDS: Final = 150.0
+"""Time limit for the removal of a definition. An API server that cannot list the objects of the definition, because it
+has just opened their storage, tries again after a minute.
+"""
+
+
 @contextmanager
 def alone(kubernetes: Kubernetes) -> Iterator[None]:
     """Reserve the control plane that workers share, and remove Fairlead's definitions.
@@ -82,5 +88,6 @@ def alone(kubernetes: Kubernetes) -> Iterator[None]:
         for name in DEFINITIONS:
             kubernetes.api.delete(f"customresourcedefinition/{name}")
         for name in DEFINITIONS:
-            kubernetes.api.wait(f"customresourcedefinition/{name}", None, lambda found: found is None)
+            definition = f"customresourcedefinition/{name}"
+            kubernetes.api.wait(definition, None, lambda found: found is None, REMOVED_SECONDS)
         yield
