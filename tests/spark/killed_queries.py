@@ -122,6 +122,7 @@ class Driver:
         self.other: deque[str] = deque(maxlen=OTHER_LINES_MAX)
         """Last lines of output that are not events, such as the thread dumps that the JVM prints on SIGQUIT."""
         self._news = threading.Condition()
+        self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROGRAM), json.dumps(settings)],
@@ -164,6 +165,10 @@ class Driver:
         os.kill(pid, signal.SIGQUIT)
         self.wait_for("dumped", self.events["dumped"] + 1, THREADS_SECONDS_MAX)
         return "".join(self.other)
+
+    def last_output(self) -> str:
+        """Return the last events and log lines."""
+        return f"{self.said[-3:]} {self._log.read_text(errors='replace')[-LOG_CHARACTERS_MAX:]}"
 
     def workers(self) -> dict[int, str]:
         """Return the running Python workers and the role of each."""
@@ -257,7 +262,7 @@ class Run:
             self.report.kills_while_starting += driver.events["reading"] < len(self._sinks)
         elif not driver.wait_for("reading", len(self._sinks), READY_SECONDS_MAX):
             fed = f"{self._feeder.records} records are fed, failure {self._feeder.failure}"
-            message = f"the queries do not read: {fed}; {driver.threads()} {self._last_output_of(driver)}"
+            message = f"the queries do not read: {fed}; {driver.threads()} {driver.last_output()}"
             raise RuntimeError(message)
         else:
             driver.wait_for("ended", 1, self._rng.uniform(0, ALIVE_SECONDS_MAX))
@@ -310,14 +315,9 @@ class Run:
         driver = self._living(finish=True)
         finished = driver.wait_for("finished", len(self._sinks), FINISH_SECONDS_MAX)
         if not finished:
-            self.report.wrong = f"the queries did not finish: {self._last_output_of(driver)}"
+            self.report.wrong = f"the queries did not finish: {driver.last_output()}"
         self._end_driver()
         return finished
-
-    def _last_output_of(self, driver: Driver) -> str:
-        """Return the last output and log lines of a driver."""
-        log = (self._folder / "driver.log").read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
-        return f"{driver.said[-3:]} {log}"
 
     def _judge(self, truth: dict[tuple[int, int], str]) -> None:
         for sink in self._sinks:

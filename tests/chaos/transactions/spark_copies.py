@@ -11,7 +11,6 @@ from killed_queries import FINISH_SECONDS_MAX, READY_SECONDS_MAX, Driver
 from pricing_process import ORDERS
 
 COPIES: Final = "copies"
-LOG_CHARACTERS_MAX: Final = 4000
 
 
 class SparkCopies:
@@ -21,7 +20,6 @@ class SparkCopies:
         """`counts` gets the number of drivers, and of restarts of the query after an error."""
         self._cluster = cluster
         self._counts = counts
-        self._log = cluster.folder / "driver.log"
         self._driver: Driver | None = None
         self._is_over = False
         self._failure: str | None = None
@@ -29,8 +27,9 @@ class SparkCopies:
 
     async def start(self) -> None:
         """Start the query, and wait until it has read orders."""
-        self._begin()
-        assert await self._waited("reading", READY_SECONDS_MAX), f"the query does not read: {self._output()}"
+        driver = self._begin()
+        is_reading = await asyncio.to_thread(driver.wait_for, "reading", 1, READY_SECONDS_MAX)
+        assert is_reading, f"the query does not read: {driver.last_output()}"
 
     async def run(self) -> None:
         """Start the driver again whenever it has ended, until the query is finished."""
@@ -48,9 +47,9 @@ class SparkCopies:
         """Kill the driver, and let another driver copy up to the end of the orders."""
         self._is_over = True
         if self._driver is not None:
-            self._begin(finish=True)
-            if not await self._waited("finished", FINISH_SECONDS_MAX):
-                self._failure = self._output()
+            driver = self._begin(finish=True)
+            if not await asyncio.to_thread(driver.wait_for, "finished", 1, FINISH_SECONDS_MAX):
+                self._failure = driver.last_output()
             self.end()
 
     def end(self) -> None:
@@ -71,7 +70,7 @@ class SparkCopies:
             "copies_without_order": len(copies.keys() - orders),
         }
 
-    def _begin(self, *, finish: bool = False) -> None:
+    def _begin(self, *, finish: bool = False) -> Driver:
         self.end()
         settings = {
             "bootstrap": ",".join(self._cluster.urls),
@@ -81,14 +80,6 @@ class SparkCopies:
             "sinks": ["once"],
             "finish": finish,
         }
-        self._driver = Driver(settings, self._log)
+        self._driver = driver = Driver(settings, self._cluster.folder / "driver.log")
         self._counts["drivers"] += 1
-
-    async def _waited(self, event: str, seconds: float) -> bool:
-        assert self._driver is not None, "the query was started"
-        return await asyncio.to_thread(self._driver.wait_for, event, 1, seconds)
-
-    def _output(self) -> str:
-        assert self._driver is not None, "the query was started"
-        log = self._log.read_text(errors="replace")[-LOG_CHARACTERS_MAX:]
-        return f"{self._driver.said[-3:]} {log}"
+        return driver
