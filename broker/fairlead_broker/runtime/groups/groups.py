@@ -168,6 +168,7 @@ class Groups:
         for topics that the caller may not read, `not_coordinator`, or the problem with which the group refuses the
         heartbeat.
         """
+        event = heartbeat_event(member_id, request, access.owner)
         try:
             if not access.is_open:
                 access.require_subscription(request.topics or (), request.topic_pattern or None)
@@ -176,13 +177,10 @@ class Groups:
                 # The refusal of the topics takes precedence over problems of the removal.
                 with suppress(ProblemError):
                     coordinated = await self._of_member(member_id, group)
-                    await coordinated.remove_refused(
-                        heartbeat_event(member_id, request, access.owner), access
-                    )
+                    await coordinated.remove_refused(event, access)
             raise
         coordinated = await self._of_member(member_id, group, make=request.joins)
         coordinated.classic.check_empty()
-        event = heartbeat_event(member_id, request, access.owner)
         reply = await coordinated.heartbeat(event, access)
         assert isinstance(reply, HeartbeatReply), "the reply to a heartbeat is a HeartbeatReply"
         return heartbeat_answer(reply, self._mirror.metadata.topic_name)
