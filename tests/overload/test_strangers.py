@@ -111,6 +111,16 @@ async def measure_alone(
     return quiet, (broker.cpu_seconds - before) / max(1, quiet.count)
 
 
+def served(quiet: Latencies, beside: Latencies, after: Latencies) -> dict[str, float]:
+    """Return the figures of a client with a token before, during and after an attack."""
+    return {
+        "quiet_p99_ms": quiet.p99_ms,
+        "beside_p99_ms": beside.p99_ms,
+        "after_p99_ms": after.p99_ms,
+        "failures": beside.failures + after.failures,
+    }
+
+
 @pytest.mark.parametrize(
     ("what", "token", "tls"),
     [
@@ -199,10 +209,7 @@ async def test_a_flood_of_refused_requests(full: bool, patience: float, tmp_path
                 "broker_cpu_us_per_request": round(microseconds),
                 "broker_cpu_us_per_turn": round(of_a_turn * 1e6),
                 "broker_cpu_share": round(cpu / took, 2),
-                "quiet_p99_ms": quiet.p99_ms,
-                "beside_p99_ms": beside.p99_ms,
-                "after_p99_ms": after.p99_ms,
-                "failures": beside.failures + after.failures,
+                **served(quiet, beside, after),
                 "memory_before_mib": round(before_mib),
                 "memory_peak_mib": round(attack.peak_mib),
             },
@@ -246,10 +253,7 @@ async def test_a_stranger_that_reads_no_answer(
             {
                 **attack.answers,
                 "broker_cpu_share": round(cpu / seconds, 2),
-                "quiet_p99_ms": quiet.p99_ms,
-                "beside_p99_ms": beside.p99_ms,
-                "after_p99_ms": after.p99_ms,
-                "failures": beside.failures + after.failures,
+                **served(quiet, beside, after),
                 "memory_before_mib": round(before_mib),
                 "memory_peak_mib": round(attack.peak_mib),
             },
@@ -292,10 +296,7 @@ async def test_a_flood_of_handshakes(full: bool, patience: float, tmp_path: Path
                 "broker_cpu_us_per_handshake": round(microseconds),
                 "broker_cpu_us_per_turn": round(of_a_turn * 1e6),
                 "broker_cpu_share": round(cpu / seconds, 2),
-                "quiet_p99_ms": quiet.p99_ms,
-                "beside_p99_ms": beside.p99_ms,
-                "after_p99_ms": after.p99_ms,
-                "failures": beside.failures + after.failures,
+                **served(quiet, beside, after),
                 "memory_before_mib": round(before_mib),
                 "memory_peak_mib": round(attack.peak_mib),
             },
