@@ -61,16 +61,24 @@ async def until(met: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def mirrored(target: Cluster, topic_id: TopicId, end: int, *brokers: int, partition: int = 0) -> None:
-    """Wait until the logs of brokers of the target end at an offset."""
+    """Wait until the logs of brokers of the target end at an offset; for all brokers, until it is committed too."""
+
+    def committed() -> bool:
+        leader = target.leader(topic_id, partition)
+        return leader in target.brokers and any(
+            each.index == partition and each.high_watermark == end
+            for each in target.broker(leader).replicas.of_topic(topic_id)
+        )
 
     async def met() -> bool:
         try:
-            return all(
+            copied = all(
                 target.log(broker, topic_id, partition).end_offset == end
                 for broker in brokers or target.brokers
             )
         except KeyError:
             return False
+        return copied and (bool(brokers) or committed())
 
     await until(met, f"the mirror does not end at {end}")
 

@@ -97,7 +97,7 @@ async def test_a_mirror_and_its_source_have_equal_digests_where_their_histories_
                 await transaction.send("flights", Random(number).randbytes(300_000))
     # Each transaction has a record and a marker, which may be written after the answer to the commit.
     end = 12
-    await mirrored(source, topic_id, end, 1)
+    await mirrored(source, topic_id, end)
     await link(source, target, config={"segment.bytes": 1 << 20})
     await mirrored(target, topic_id, end)
     async with Admin(url(source)) as there, Admin(url(target)) as here:
