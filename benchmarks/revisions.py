@@ -12,10 +12,8 @@ depends on other load of the machine. Results are written to build/bench/revisio
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,14 +21,14 @@ from typing import NamedTuple
 
 from pairing import Pairs, table
 from parts import add_folders, measure_parts
-from peers.brokers import HERE, FairleadPeer, PeerFailedError, alone
+from peers.brokers import HERE, FairleadPeer, alone
 from throughput import KILOBYTE, VALUE_BYTES, Bench
+from turns import TurnsClient
 
 CHECKOUT = HERE.parent
 BEFORE_TRANSACTIONS = "7a5a03fc"
 PACKAGES = ("api", "broker", "client")
 RATIO_MIN = 0.98
-PARTITIONS = 6
 
 
 class Turn(NamedTuple):
@@ -56,13 +54,7 @@ class Revision:
         with _environment(environment):
             self.peer = FairleadPeer.start(folder, name=name)
         self._bench = Bench(self.peer, self.peer, 0)
-        self._client = subprocess.Popen(
-            [sys.executable, HERE / "workloads/turns_workload.py"],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._client = TurnsClient(environment)
 
     def topic(self, durability: str) -> str:
         """Create a topic."""
@@ -74,24 +66,14 @@ class Revision:
 
     def run(self, side: str, topic: str, records: int, value_bytes: int) -> Turn:
         """Run one turn. Raises `PeerFailedError`."""
-        order = {"side": side, "url": self.peer.url, "topic": topic, "partitions": PARTITIONS}
-        order |= {"records": records, "value_bytes": value_bytes}
-        assert self._client.stdin is not None
-        assert self._client.stdout is not None
         began = _user_seconds(self.peer.process.pid)
-        print(json.dumps(order), file=self._client.stdin, flush=True)
-        line = self._client.stdout.readline()
-        if not line:
-            msg = f"the client of {self.peer.name} ended with {self._client.wait()} during {side}"
-            raise PeerFailedError(msg)
-        figures = json.loads(line)
+        figures = self._client.run(side, self.peer.url, topic, records, value_bytes)
         used = _user_seconds(self.peer.process.pid) - began + figures["user_seconds"]
         return Turn(records, figures["records_per_second"], used)
 
     def stop(self) -> None:
         """Stop client and broker."""
-        self._client.kill()
-        self._client.communicate()
+        self._client.stop()
         self.peer.stop()
 
 

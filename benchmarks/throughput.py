@@ -58,8 +58,6 @@ class Bench:
         self._records = records
         self._value_bytes = value_bytes
         self._topics = 0
-        self.environment: dict[str, str] = {}
-        """Additional environment variables of the process that uses the SDK, such as the path of a token file."""
 
     def alone(self, peer: PeerProcess) -> None:
         """Reserve the machine for `peer`: pause the other peer, and wait until dirty pages are written back."""
@@ -109,7 +107,6 @@ class Bench:
         command += ["--partitions", str(PARTITIONS), "--records", str(self._records)]
         done = subprocess.run(
             [*command, "--value-bytes", str(self._value_bytes), *more],
-            env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
             check=False,

@@ -1,9 +1,9 @@
 """Part of `make bench` that measures the cost of TLS and of access rules, and the cost of TLS in Apache Kafka.
 
 Every round measures the same work on the same machine in six ways: Kafka with TLS and in plaintext once, then Fairlead
-with TLS, in plaintext, with access rules, and with both TLS and access rules, several times in alternating order. The
-four ways of Fairlead use one broker, with a listener of each scheme and changing security modes, because no two
-processes are equally fast. They are compared measurement by measurement; a comparison with Kafka uses the medians of
+with TLS, in plaintext, with access rules, and with both TLS and access rules, in many short turns in alternating order.
+The four ways of Fairlead use one broker, with a listener of each scheme and changing security modes, and one client,
+because no two processes are equally fast. They are compared turn by turn; a comparison with Kafka uses the medians of
 the rounds. A separate process opens connections at a fixed rate while another client produces over its own connection.
 """
 
@@ -44,6 +44,7 @@ from peers.brokers import (
     free_port,
 )
 from throughput import VALUE_BYTES, Bench
+from turns import TurnsClient
 from workloads.security_mode import change
 
 from fairlead import Admin, Producer
@@ -79,8 +80,10 @@ SMALL_REQUESTS = {
     "JSON, a read of 1 record per request": ("--reads",),
 }
 """Requests that are compared in both modes, with the options of their program."""
-REPEATS = 5
-"""Measurements of each Fairlead broker in a round, since the ratios of these brokers are near to 1."""
+REPEATS = 20
+"""Turns of each way of using Fairlead in a round, since the ratios of these ways are near to 1."""
+TURN_RECORDS = 2_000_000
+"""Maximum number of records of a turn: less than half a second, within which the machine's speed rarely changes."""
 TURNS = 40
 """Turns of a broker in each security mode, for each round."""
 HANDSHAKE_SECONDS = 5.0
@@ -109,7 +112,7 @@ class Scene:
 
     def __init__(self, folder: Path, jars: Path, records: int) -> None:
         self.tls = certificates(folder / "tls")
-        self._folder, self._jars, self._records = folder, jars, records
+        self._folder, self._jars, self.records = folder, jars, records
         self.peers: list[PeerProcess] = []
 
     def start(self) -> None:
@@ -149,9 +152,7 @@ class Scene:
 
     def bench(self, way: str) -> Bench:
         """Return a `Bench` for one way of using the broker."""
-        bench = Bench(self.ways[way].listener, self.kafka, self._records, VALUE_BYTES)
-        bench.environment = self.ways[way].variables
-        return bench
+        return Bench(self.ways[way].listener, self.kafka, self.records, VALUE_BYTES)
 
     def begin(self, way: str) -> None:
         """Reserve the machine for the broker, in the mode of one way of using it."""
@@ -171,7 +172,8 @@ class Scene:
 def secured(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     """Compare TLS with plaintext and with Kafka's TLS, and access rules with an open broker; measure handshakes."""
     with running(folder, fetch_kafka(options.cache), options.records) as scene:
-        figures = measured_in_turn(scene, options.pairs)
+        with TurnsClient({}) as client:
+            figures = measured_in_turn(scene, client, options.pairs)
         turns = options.pairs * TURNS
         of_requests = [*enforced_requests(scene, turns), guarded_requests(scene, turns)]
         scene.begin("encrypted")
@@ -192,10 +194,10 @@ def running(folder: Path, jars: Path, records: int) -> Iterator[Scene]:
         scene.stop()
 
 
-def measured_in_turn(scene: Scene, pairs: int) -> Figures:
+def measured_in_turn(scene: Scene, client: TurnsClient, pairs: int) -> Figures:
     """Measure each way of producing and consuming in every round; return the records per second of each way."""
     ours: dict[str, Callable[[], Rates]] = {
-        way: partial(_fairlead, scene, scene.bench(way), way) for way in scene.ways
+        way: partial(_fairlead, scene, client, scene.bench("plain"), way) for way in scene.ways
     }
     settings = scene.tls / "client.properties"
     settings.write_text(
@@ -299,13 +301,18 @@ def _kafka(scene: Scene, bench: Bench, tls: Path | None) -> Rates:
     return figures
 
 
-def _fairlead(scene: Scene, bench: Bench, way: str) -> Rates:
+def _fairlead(scene: Scene, client: TurnsClient, plain: Bench, way: str) -> Rates:
+    scene.begin("plain")
+    topic = plain.fairlead_topic("replicated")
     scene.begin(way)
-    with _variables(bench.environment):
-        topic = bench.fairlead_topic("replicated")
-        figures = bench.fairlead_side("produce", topic), bench.fairlead_side("consume", topic)
-        bench.delete_fairlead_topic(topic)
-    return figures
+    used, records = scene.ways[way], min(scene.records, TURN_RECORDS)
+    produced, consumed = (
+        client.run(side, used.listener.url, topic, records, VALUE_BYTES, used.variables)["records_per_second"]
+        for side in ("produce", "consume")
+    )
+    scene.begin("plain")
+    plain.delete_fairlead_topic(topic)
+    return produced, consumed
 
 
 @contextmanager
