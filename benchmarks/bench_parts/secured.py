@@ -78,6 +78,7 @@ SMALL_REQUESTS = {
     "JSON, 1 record per request": (),
     "JSON, 100 records per request": ("--records", "100", "--requests", "200"),
     "JSON, a read of 1 record per request": ("--reads",),
+    "a heartbeat that changes nothing": ("--heartbeats",),
 }
 """Requests that are compared in both modes, with the options of their program."""
 REPEATS = 20
@@ -244,10 +245,10 @@ def _values(rounds: list[list[Rates]], place: int, in_rounds: bool) -> tuple[flo
 
 
 def enforced_requests(scene: Scene, turns: int) -> list[Pairs]:
-    """Compare small JSON requests with a token to the same requests in `open` mode.
+    """Compare small requests with a token to the same requests in `open` mode.
 
-    Of everything that `make bench` measures, a request with one record does the least work apart from authentication
-    and access decisions. One broker is measured in both modes, in many short turns.
+    Of everything that `make bench` measures, a heartbeat and a request with one record do the least work apart from
+    authentication and access decisions. One broker is measured in both modes, in many short turns.
     """
     compared = "enforce with a token, against open (in the column of the peer)"
     with _requests(scene) as options:
@@ -378,6 +379,7 @@ def _user(url: str, administrator: Path, token: Path) -> Path:
     for words in (
         ("token", "create", "user:bench", "--file", str(token)),
         ("acl", "allow", "user:bench", "all", "topic:*"),
+        ("acl", "allow", "user:bench", "all", "group:*"),
         ("acl", "allow", "user:bench", "all", "cluster:*"),
     ):
         subprocess.run([program, *words], check=True, env=environment, capture_output=True)

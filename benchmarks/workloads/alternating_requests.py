@@ -1,9 +1,10 @@
-"""Small JSON requests, in short turns in the modes `open` and `enforce`, in a separate process.
+"""Small requests, in short turns in the modes `open` and `enforce`, in a separate process.
 
 Two modes whose costs differ by a few percent are compared turn by turn in the same broker, because other work on the
 machine changes the speed by more than that within seconds, and no two processes are equally fast. With `--tls-url`, the
-requests in `enforce` use the broker's listener with TLS. With `--reads`, each request reads the records of one batch.
-The program prints a JSON object with the requests per second of each turn.
+requests in `enforce` use the broker's listener with TLS. With `--reads`, each request reads the records of one batch;
+with `--heartbeats`, each request is a heartbeat of a member, which changes nothing. The program prints a JSON object
+with the requests per second of each turn.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
-from http_workload import answered
+from http_workload import MEMBER, answered, heartbeat_at_rest
 from pyreqwest.client import Client, ClientBuilder
 from security_mode import change
 
@@ -64,8 +65,13 @@ async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]
         if options.reads:
             read = f"{url}/partitions/0/records?max_bytes=1"
             return lambda: answered(client.get(read).header("accept", "application/json"))
+        if options.heartbeats:
+            return lambda: answered(client.put(members[mode]), at_rest[mode])
         return lambda: answered(client.post(f"{url}/records?acks=all"), body)
 
+    # A member belongs to its caller, so each mode has a group of its own.
+    members = {mode: urls[mode] + MEMBER.format(group=f"{options.topic}-{mode}") for mode in clients}
+    at_rest: dict[str, bytes] = {}
     rates: dict[str, list[float]] = {mode: [] for mode in clients}
     async with Admin(options.url, token_file=options.admin_token_file) as admin:
         if options.reads:
@@ -73,6 +79,8 @@ async def work(options: argparse.Namespace, token: str) -> dict[str, list[float]
         for number in range(options.turns + 1):
             for mode in ("open", "enforce") if number % 2 else ("enforce", "open"):
                 await change(admin, mode)
+                if options.heartbeats and mode not in at_rest:
+                    at_rest[mode] = await heartbeat_at_rest(clients[mode], members[mode], options.topic)
                 rates[mode].append(await turn(call_in(mode), options.requests))
         await change(admin, "enforce")
     return {mode: measured[1:] for mode, measured in rates.items()}
@@ -90,6 +98,7 @@ def main() -> None:
     parser.add_argument(
         "--reads", action="store_true", help="read the records of a batch instead of producing"
     )
+    parser.add_argument("--heartbeats", action="store_true", help="send heartbeats instead of producing")
     parser.add_argument("--records", type=int, default=1, help="number of records of a request")
     parser.add_argument("--value-bytes", type=int, default=100, help="length of the value of a record")
     parser.add_argument("--turns", type=int, default=100, help="number of turns in each mode")

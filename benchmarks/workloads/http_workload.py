@@ -17,7 +17,7 @@ import pyreqwest.request
 import uvloop
 
 DISTINCT_BODIES = 50
-MEMBER = "/v1/groups/heartbeats/members/one"
+MEMBER = "/v1/groups/{group}/members/one"
 
 
 async def work(options: argparse.Namespace, token: str | None) -> dict[str, float]:
@@ -27,8 +27,9 @@ async def work(options: argparse.Namespace, token: str | None) -> dict[str, floa
         builder = builder.default_headers({"authorization": f"Bearer {token}"})
     async with builder.build() as client:
         if options.heartbeats:
-            bodies = [await heartbeat_at_rest(client, options)]
-            build, path = client.put, f"{options.url}{MEMBER}"
+            path = options.url + MEMBER.format(group="heartbeats")
+            bodies = [await heartbeat_at_rest(client, path, options.topic)]
+            build = client.put
         else:
             bodies = [
                 json.dumps(
@@ -68,19 +69,18 @@ async def answered(request: pyreqwest.request.RequestBuilder, body: bytes | None
     return answer
 
 
-async def heartbeat_at_rest(client: pyreqwest.client.Client, options: argparse.Namespace) -> bytes:
-    """Return the body of a heartbeat that changes nothing, after joining a group unless `options.topic` is empty."""
-    body: dict[str, object] = {"member_epoch": 0, "topics": [options.topic]}
-    while options.topic and "owned" not in body:
-        text = await answered(client.put(f"{options.url}{MEMBER}"), json.dumps(body).encode())
-        answer = json.loads(text)
+async def heartbeat_at_rest(client: pyreqwest.client.Client, member: str, topic: str) -> bytes:
+    """Return the body of a heartbeat that changes nothing, after joining a group unless `topic` is empty."""
+    body: dict[str, object] = {"member_epoch": 0, "topics": [topic]}
+    while topic and "owned" not in body:
+        answer = json.loads(await answered(client.put(member), json.dumps(body).encode()))
         body = {"member_epoch": answer["member_epoch"]}
         if answer["assignment"]:
             body["owned"] = [
                 {"topic_id": each["topic_id"], "partitions": each["partitions"]}
                 for each in answer["assignment"]
             ]
-            await answered(client.put(f"{options.url}{MEMBER}"), json.dumps(body).encode())
+            await answered(client.put(member), json.dumps(body).encode())
     return json.dumps({"member_epoch": body["member_epoch"]}).encode()
 
 
