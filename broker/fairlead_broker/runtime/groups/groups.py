@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -145,14 +146,18 @@ class Groups:
 
     # -- the coordinator
 
+    def coordinates(self, group: str) -> bool:
+        """Return whether this broker coordinates a group that it has loaded."""
+        coordinated = self._groups.get(group)
+        return coordinated is not None and coordinated.usable
+
     async def coordinator_elsewhere(self, group: str, *, again: bool = False) -> BrokerId | None:
         """Return the other broker that coordinates a group or should claim it; None if this broker is the coordinator.
 
         `again`: read the store, because the cached coordinator was wrong. Raises `coordination_unavailable` or
         `shutting_down`.
         """
-        coordinated = self._groups.get(group)
-        if coordinated is not None and coordinated.usable:
+        if self.coordinates(group):
             return None
         with self._trouble(group):
             return await self._claims.elsewhere(group, again=again)
@@ -510,12 +515,15 @@ def heartbeat_event(member_id: str, request: HeartbeatRequest, principal: str | 
 
 
 def _subscription(request: HeartbeatRequest) -> Subscription | None:
-    """Return the subscription fields that a heartbeat changes; None if the heartbeat changes no field.
+    """Return the subscription fields that a heartbeat changes; None if the heartbeat has no such field.
 
     A null in the request means the default. In the event, an empty string clears a field, and None leaves the field
     unchanged.
     """
-    subscription = Subscription(
+    # Nearly all heartbeats have none of these fields.
+    if not request.joins and _fields(request) == _ABSENT:
+        return None
+    return Subscription(
         topics=None if request.topics is UNSET else frozenset(request.topics or ()),
         pattern=_changed(request.topic_pattern, ""),
         instance_id=request.instance_id or None,
@@ -524,7 +532,6 @@ def _subscription(request: HeartbeatRequest) -> Subscription | None:
         session_timeout_ms=_changed(request.session_timeout_ms, SESSION_TIMEOUT_MS_DEFAULT),
         rebalance_timeout_ms=_changed(request.rebalance_timeout_ms, REBALANCE_TIMEOUT_MS_DEFAULT),
     )
-    return None if subscription == _UNCHANGED and not request.joins else subscription
 
 
 def _changed(value: T | UnsetType | None, default: T) -> T | None:
@@ -532,7 +539,10 @@ def _changed(value: T | UnsetType | None, default: T) -> T | None:
     return None if value is UNSET else value or default
 
 
-_UNCHANGED = Subscription()
+_fields = attrgetter(
+    "topics", "topic_pattern", "instance_id", "rack", "assignor", "session_timeout_ms", "rebalance_timeout_ms"
+)
+_ABSENT = (UNSET,) * 7
 
 
 def heartbeat_answer(reply: HeartbeatReply, name_of: TopicName) -> HeartbeatAnswer:

@@ -108,8 +108,10 @@ class AtCoordinator:
 
         Return False if the coordinator should be looked up again.
         """
-        lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
-        coordinator = await _bounded(group, lookup, SideEffect.NONE)
+        coordinator = None
+        if not self._broker.groups.coordinates(group):
+            lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
+            coordinator = await _bounded(group, lookup, SideEffect.NONE)
         if coordinator is None:
             try:
                 answered = await _bounded(group, group_call(call, body), _effect(call))
