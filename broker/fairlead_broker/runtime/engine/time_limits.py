@@ -67,3 +67,9 @@ class TimeLimits:
                 expire()
         if self._limits and self._timer is None:
             self._timer = loop.call_at(self._limits[0].deadline, self._look)
+
+
+def end_now(timeout: asyncio.Timeout) -> None:
+    """Make a timeout expire now, unless it has already expired."""
+    if not timeout.expired():
+        timeout.reschedule(asyncio.get_running_loop().time())

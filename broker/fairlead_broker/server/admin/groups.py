@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -31,6 +32,7 @@ from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.peers import identity
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable
 from fairlead_broker.runtime import Broker
+from fairlead_broker.runtime.engine.time_limits import TimeLimit, TimeLimits, end_now
 from fairlead_broker.runtime.peer_serving.forwarded_calls import RETRY_SECONDS
 from fairlead_broker.server.http.call import (
     ADMIN_BYTES_MAX,
@@ -74,6 +76,7 @@ class AtCoordinator:
     def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
         self._broker = broker
         self._forwarding = forwarding
+        self._limits = TimeLimits(COORDINATOR_SECONDS_MAX)
 
     def endpoint(self, group_call: GroupCall, *, body_bytes_max: int = 0) -> Endpoint:
         """Return an endpoint for a route with ``group`` in its path.
@@ -97,7 +100,7 @@ class AtCoordinator:
     async def answer(self, call: Call, group: str, group_call: GroupCall, body: bytes) -> None:
         """Answer a call about a group here or at the coordinator of the group; the body of the call has been read."""
         if not call.may_forward:
-            await _send(call, await _bounded(group, group_call(call, body), _effect(call)))
+            await _send(call, await self._bounded(group, group_call(call, body), _effect(call)))
         elif not await self._attempt(call, group, group_call, body, last=False):
             await self._attempt(call, group, group_call, body, last=True)
 
@@ -111,10 +114,10 @@ class AtCoordinator:
         coordinator = None
         if not self._broker.groups.coordinates(group):
             lookup = self._broker.groups.coordinator_elsewhere(group, again=last)
-            coordinator = await _bounded(group, lookup, SideEffect.NONE)
+            coordinator = await self._bounded(group, lookup, SideEffect.NONE)
         if coordinator is None:
             try:
-                answered = await _bounded(group, group_call(call, body), _effect(call))
+                answered = await self._bounded(group, group_call(call, body), _effect(call))
             except ProblemError as problem:
                 if last or problem.code != NOT_COORDINATOR:
                     raise
@@ -140,23 +143,27 @@ class AtCoordinator:
         await self._forwarding.answer(call, heard)
         return True
 
+    async def _bounded(self, group: str, work: Awaitable[T], effect: SideEffect) -> T:
+        """Return the result of the work. Raises coordination_unavailable with `effect` when the work times out."""
+        limit: TimeLimit | None = None
+        try:
+            async with asyncio.timeout(None) as wait:
+                limit = self._limits.begin(partial(end_now, wait))
+                return await work
+        except TimeoutError as timeout:
+            raise ProblemError(
+                "coordination_unavailable",
+                f"group {group} did not answer within {COORDINATOR_SECONDS_MAX:.0f} s",
+                side_effect=effect,
+                retry_after_seconds=RETRY_SECONDS,
+            ) from timeout
+        finally:
+            if limit is not None:
+                limit.cancel()
+
     async def _see_what_it_saw(self, heard: PeerAnswer) -> None:
         """Wait until this broker's mirror has the revision of a broker that answered that it is not the coordinator."""
         await self._forwarding.see(Revision(int(heard.headers.get(identity.MIRROR_REVISION, "0"))))
-
-
-async def _bounded(group: str, work: Awaitable[T], effect: SideEffect) -> T:
-    """Return the result of the work. Raises coordination_unavailable with `effect` when the work times out."""
-    try:
-        async with asyncio.timeout(COORDINATOR_SECONDS_MAX):
-            return await work
-    except TimeoutError as timeout:
-        raise ProblemError(
-            "coordination_unavailable",
-            f"group {group} did not answer within {COORDINATOR_SECONDS_MAX:.0f} s",
-            side_effect=effect,
-            retry_after_seconds=RETRY_SECONDS,
-        ) from timeout
 
 
 async def _send(call: Call, answered: Answered) -> None:

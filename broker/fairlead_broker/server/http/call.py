@@ -42,6 +42,7 @@ from fairlead_broker.peers import identity
 from fairlead_broker.peers.messages import PeerIncarnation
 from fairlead_broker.registry.caller_side import CallerSide
 from fairlead_broker.runtime.engine.budget import HeldAnswer
+from fairlead_broker.runtime.engine.time_limits import end_now
 from fairlead_broker.runtime.quota_view import CallerQuota
 from fairlead_broker.server.http.asgi import HeaderList, Receive, Scope, Send
 from fairlead_broker.server.http.body import UNKNOWN, BodyBudget, BodyReader
@@ -336,7 +337,7 @@ class Call:
         try:
             async with asyncio.timeout(self._stall_seconds_max) as stall:
                 if held is not None:
-                    held.sending(partial(_end, stall))
+                    held.sending(partial(end_now, stall))
                 await self._send({"type": "http.response.body", "body": piece, "more_body": more})
         except TimeoutError as error:
             raise ReaderStalled from error
@@ -354,7 +355,7 @@ class Call:
         try:
             async with asyncio.timeout(self._stall_seconds_max) as stall:
                 if held is not None:
-                    held.sending(partial(_end, stall))
+                    held.sending(partial(end_now, stall))
                 for piece in pieces_of(parts):
                     self.bytes_sent += len(piece)
                     more = self.bytes_sent < total
@@ -398,12 +399,6 @@ class Call:
         # granian already refuses a Content-Length that is not a number. The check only protects the conversion of the
         # header to an integer.
         return int(given) if given is not None and given.isdigit() and len(given) < 20 else None
-
-
-def _end(stall: asyncio.Timeout) -> None:
-    """Make a timeout expire now, unless it has already expired."""
-    if not stall.expired():
-        stall.reschedule(asyncio.get_running_loop().time())
 
 
 def pieces_of(parts: Sequence[Buffer]) -> Iterator[bytes]:
