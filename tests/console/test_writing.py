@@ -79,7 +79,8 @@ def test_a_tail_shows_at_most_its_rate_and_counts_the_rest(
             found.append(next(samples))
 
     assert all(int(str(each["shown"])) <= 5 for each in found)
-    assert "value-499" in str(found[-1]["rows"])
+    # The last records of the two partitions may be in different samples.
+    assert any("value-499" in str(each["rows"]) for each in found)
     assert sum(int(str(each["read"])) for each in found) <= 5 * len(found)
 
 

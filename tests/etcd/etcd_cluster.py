@@ -142,13 +142,15 @@ class EtcdCluster:
                     raise AssertionError(msg) from error
 
     async def leader(self) -> EtcdMember:
-        """Return the current leader."""
-        statuses = json.loads(await self.etcdctl("endpoint", "status", "--write-out=json"))
-        leader_id = statuses[0]["Status"]["leader"]
-        url = next(
-            each["Endpoint"] for each in statuses if each["Status"]["header"]["member_id"] == leader_id
-        )
-        return next(member for member in self.members if member.url == url)
+        """Return the current leader, once the first running member knows it."""
+        async with asyncio.timeout(START_SECONDS):
+            while True:
+                statuses = json.loads(await self.etcdctl("endpoint", "status", "--write-out=json"))
+                leader_id = statuses[0]["Status"]["leader"]
+                for each in statuses:
+                    # During an election, members know no leader.
+                    if each["Status"]["header"]["member_id"] == leader_id:
+                        return next(member for member in self.members if member.url == each["Endpoint"])
 
     async def etcdctl(self, *arguments: str, user: str | None = None) -> str:
         """Run etcdctl against the running members, and return its output."""

@@ -277,6 +277,11 @@ async def lax(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
 async def test_a_change_too_soon_is_refused(three: EtcdCluster) -> None:
     """Members that have just connected refuse to add another member; the client treats the refusal as temporary."""
     leader = await three.leader()
+    # Members refuse for five seconds, which the start of three members may take.
+    follower = next(member for member in three.members if member is not leader)
+    follower.kill()
+    follower.start()
+    await three.wait_until_ready((follower,))
     async with EtcdMembersClient() as client:
         with raises(EtcdRefused, "unhealthy"):
             await client.add_learner(leader.url, "http://127.0.0.1:1")

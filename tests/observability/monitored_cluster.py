@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import json
 import re
-import socket
 import subprocess
 import threading
 import urllib.error
@@ -24,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from etcd_cluster import etcd_cluster
+from etcd_cluster import etcd_cluster, free_ports
 from fairlead import TopicPartition
 from fairlead.blocking import Admin, Consumer, Producer
 from fairlead.errors import FairleadError
@@ -325,7 +324,5 @@ def running_prometheus(
 
 
 def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port that no outgoing connection and no other test takes before a program binds it."""
+    return next(free_ports())

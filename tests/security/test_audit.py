@@ -11,9 +11,11 @@ import pytest  # noqa: TC002
 
 from audit_kit import Lines
 from broker_kit import Calls
-from cluster_kit import Cluster
+from cluster_kit import Cluster, until
 from fairlead_api.audit_events import AUDIT_TOPIC, AuditRecord
+from fairlead_api.configuration import AUDIT_TOPIC_KEY
 from fairlead_broker.access import refusal_sums
+from fairlead_broker.coordination.cluster_values import cluster_value
 from fairlead_broker.runtime import audit_log
 from issuer_kit import AUDIENCE, TestIssuer
 from security_kit import Secured
@@ -186,6 +188,13 @@ async def test_records_are_also_in_the_topic(tmp_path: Path, lines: Lines) -> No
             await secured[0].acl("user:ann", "all", "topic:*")
             config = {"config": {"audit.topic.enable": True, "default.replication.factor": 1}}
             await secured[0].call("PATCH", "/v1/cluster/config", admin, config)
+            await until(
+                lambda: all(
+                    cluster_value(cluster.broker(number).metadata, AUDIT_TOPIC_KEY) is True
+                    for number in (1, 2)
+                ),
+                "both brokers write to the topic",
+            )
             lines.take()
             for each in secured:
                 await each.call("GET", "/v1/cluster", ann)

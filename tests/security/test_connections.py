@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from pathlib import Path
@@ -44,6 +45,11 @@ class Client:
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
         await self.reader.readexactly(int(length.partition(b":")[2]))
         return int(head.split(b" ", 2)[1])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the broker has closed the connection."""
+        return self.reader.at_eof() or self.reader.exception() is not None
 
     async def slowest(self, requests: int, running: asyncio.Task[None] | None = None) -> float:
         """Return the 99th percentile of the response times of at least `requests` requests, in seconds.
@@ -119,6 +125,7 @@ async def closed_broker(folder: Path, authority: Authority, seconds: float) -> R
     )  # fmt: skip
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("count", "seconds", "floor"),
     [(24, 1.0, 0.05), pytest.param(5000, 30.0, 0.005, marks=pytest.mark.scenario)],
@@ -211,11 +218,13 @@ async def test_an_address_has_half_of_the_connections(tmp_path: Path) -> None:
         for _ in range(6):
             client = Client(*await asyncio.open_connection(host, int(port)), b"x")
             clients.append(client)
-            await client.status()
-        await until(lambda: sum(each.reader.at_eof() for each in clients) == 2)
+            # A check may close a connection beyond the limit before its first answer.
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await client.status()
+        await until(lambda: sum(each.is_cut for each in clients) == 2)
 
         # Connections found by the same check have no order, so any two may count as the newest.
-        kept = [each for each in clients if not each.reader.at_eof()]
+        kept = [each for each in clients if not each.is_cut]
         assert [await each.status() for each in kept] == [200] * 4
         for each in clients:
             each.writer.transport.abort()

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import etcd_build
+from etcd_cluster import free_ports
 
 MODULE = Path(__file__).with_name("s3_go")
 PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
@@ -56,8 +57,8 @@ def running_s3(folder: Path) -> Iterator[S3Server]:
     """Run a server on a free port with its objects in a folder."""
     bucket = folder / "objects" / BUCKET
     bucket.mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    # Neither an outgoing connection nor another test takes the port while the program is built and starts.
+    port = next(free_ports())
     command = [str(gateway()), "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(bucket.parent)]
     environment = {**os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}
     with (folder / "s3.log").open("wb") as log:

@@ -6,12 +6,14 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from broker_kit import sequenced
 from chaos_cluster import Answer, ChaosCluster, call, http_client
 from chaos_faults import both_ways
 from chaos_run import TOPIC, ChaosRun, chaos_run
+from fairlead_api.bodies.metadata import Metadata
 from producing_clients import BATCHES
 from reading_clients import fetch
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.etcd
 RECORDS = f"/v1/topics/{TOPIC}/partitions/0/records"
 RETRIED = {421, 503, 504}
+KNOWN_SECONDS = 60.0
 
 
 async def _send(
@@ -46,11 +49,24 @@ async def _name(client: Client, cluster: ChaosCluster, number: int) -> dict[str,
 
 
 async def _kill_leader(run: ChaosRun) -> None:
-    """Kill the leader and wait until another replica leads."""
+    """Kill the leader and wait until every other broker knows that another replica leads."""
     leader = (await run.partition()).leader
     assert leader is not None
     await run.cluster.kill(run.cluster.node(leader))
     await run.cluster.wait_for_partitions(TOPIC, lambda each: each.leader not in {None, leader})
+    async with http_client() as client, asyncio.timeout(KNOWN_SECONDS):
+        for node in run.cluster.alive():
+            while await _known_leader(client, node.url) in {None, leader}:
+                await run.work(0.1)
+
+
+async def _known_leader(client: Client, url: str) -> int | None:
+    """Return the leader that a broker names; None if it names no leader or refuses the request."""
+    answer = await call(client, "GET", f"{url}/v1/metadata?topics={TOPIC}")
+    if answer.status != 200:
+        return None
+    [topic] = msgspec.json.decode(answer.body, type=Metadata).topics
+    return topic.partitions[0].leader
 
 
 async def test_stored_batches_are_not_stored_again_by_the_next_leader(tmp_path: Path) -> None:

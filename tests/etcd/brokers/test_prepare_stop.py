@@ -126,7 +126,9 @@ async def test_two_pods_that_are_to_stop_go_one_after_the_other(pods: list[Pod])
         waits = waiting.stderr.readline()
         first.restart()
         told = said(waiting)
-        replicas = await in_sync(admin, "orders")
+        # Only the broker that got the permit certainly knows what the permit depends on.
+        async with Admin(second.broker.url) as permitted_to:
+            replicas = await in_sync(permitted_to, "orders")
         again = second.prepared()
         too_long = third.prepared(seconds=0.5)
 
@@ -201,6 +203,7 @@ def test_a_broker_waits_for_names_that_are_not_known_yet(tmp_path: Path) -> None
             away = next(line for line in process.stderr if "coordination is unavailable" in line)
             alive = status(f"{ops}/healthz"), status(f"{ops}/readyz")
             os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
             stands = status(f"{ops}/healthz")
             os.kill(process.pid, signal.SIGCONT)
             process.terminate()

@@ -63,7 +63,7 @@ async def test_error_without_a_reachable_member_names_every_reason() -> None:
 
 async def test_an_unsent_transaction_has_a_known_outcome(alone: EtcdCluster) -> None:
     """A transaction that was not sent has a known outcome, and the same client works when the member returns."""
-    client = alone.client(patience=replace(QUICK, call_seconds=1.0))
+    client = alone.client(patience=replace(QUICK, call_seconds=2.0))
     await client.transact((), (Put("/k", b"1"),))
     alone.members[0].kill()
     with pytest.raises(CoordinationUnavailable):

@@ -92,7 +92,7 @@ async def test_keep_alives_of_many_leases_do_not_mix(alone: EtcdCluster) -> None
 
 async def test_a_late_answer_is_not_taken_for_one_to_a_later_request(alone: EtcdCluster) -> None:
     """A late answer to a keep-alive is not mistaken for the answer to a later keep-alive, whose lease may be gone."""
-    patience = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=0.6, silence_seconds=5.0)
+    patience = EtcdPatience(connect_seconds=1.5, attempt_seconds=1.5, call_seconds=1.8, silence_seconds=5.0)
     async with tcp_relay(alone.members[0].client_port) as relay:
         client = alone.client(relay.url, patience=patience)
         lease = await client.grant_lease(30)

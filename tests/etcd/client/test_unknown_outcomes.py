@@ -13,7 +13,8 @@ from fairlead_broker.coordination.protocol import CoordinationUnavailable, Unkno
 from fairlead_broker.registry.store_writes import Get, Put, TransactionResult, absent
 from tcp_relay import TcpRelay, tcp_relay
 
-SHORT = EtcdPatience(connect_seconds=0.5, attempt_seconds=0.5, call_seconds=1.0, silence_seconds=0.5)
+SHORT = EtcdPatience(connect_seconds=1.0, attempt_seconds=1.0, call_seconds=2.0, silence_seconds=1.0)
+"""Timeouts that a busy machine does not exceed; a call has time for an attempt at each of two endpoints."""
 
 
 @pytest.fixture

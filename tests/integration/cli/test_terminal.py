@@ -32,7 +32,7 @@ def test_a_file_shows_its_progress(
     fairlead("topic", "create", topic)
 
     with terminal_window(shell_environment, "produce", topic, "--file", str(path)) as window:
-        code = window.exit_code()
+        code = window.exit_code(120)
 
     size = f"{path.stat().st_size / 1_000_000:.1f}"
     [row] = json.loads(fairlead("topic", "offsets", topic, "--output", "json"))

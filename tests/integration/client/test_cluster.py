@@ -147,7 +147,13 @@ async def test_any_broker_takes_admin_calls(cluster: Cluster) -> None:
 
 async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
     """Unchanged metadata is not sent again, because every broker computes the same ETag; a refresh returns changes."""
+
+    def is_equal() -> bool:
+        """Return whether the mirrors of all brokers show the same metadata."""
+        return len({each.broker.metadata.metadata_revision for each in cluster.brokers.values()}) == 1
+
     await cluster.topic("flights", partitions=PARTITIONS)
+    await until(is_equal, "a mirror lags")
     addresses = tuple(url(cluster, broker) for broker in cluster.brokers)
     async with Transport(ConnectionSettings(bootstrap=addresses)) as transport:
         cache = MetadataCache(transport)
@@ -160,12 +166,7 @@ async def test_unchanged_metadata_is_not_sent_again(cluster: Cluster) -> None:
             assert cache.picture.taken_at > first.taken_at
         async with Admin(addresses[0]) as admin:
             await admin.alter_topic("flights", partitions=PARTITIONS + 1)
-        await until(
-            lambda: (
-                cluster.broker(1).metadata.metadata_revision == cluster.broker(2).metadata.metadata_revision
-            ),
-            "a mirror lags",
-        )
+        await until(is_equal, "a mirror lags")
         await cache.refresh()
 
     assert len(cache.picture.topics["flights"].partitions) == PARTITIONS + 1

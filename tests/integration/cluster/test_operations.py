@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from broker_kit import sequenced
 from cluster_kit import Cluster, content, until
 from fairlead_api.identifiers import BrokerId, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
@@ -22,15 +23,19 @@ def kept_by(cluster: Cluster, topic_id: TopicId) -> list[int]:
     return [replica.broker for replica in cluster.record(topic_id).replicas]
 
 
-async def stored(cluster: Cluster, topic_id: TopicId, value: bytes) -> AppendResult:
-    """Produce a value, and retry if the leader changes before the value is acknowledged."""
+async def stored(cluster: Cluster, topic_id: TopicId, sequence: int, value: bytes) -> AppendResult:
+    """Produce a value, and repeat the batch if the leader changes before the value is acknowledged.
+
+    The batch has a sequence, so that a repeat is stored once.
+    """
+    data = sequenced(sequence, [value])
     while True:
         flights = await cluster.led("flights", topic_id)
-        try:
-            return await flights.produce(value)
-        except ProblemError as problem:
-            if problem.code != "leader_changed":
-                raise
+        [answer] = await flights.produce_batch(data)
+        if isinstance(answer, AppendResult):
+            return answer
+        if answer.code != "leader_changed":
+            raise answer
 
 
 @MODES
@@ -44,9 +49,9 @@ async def test_a_partition_moves_to_a_new_broker_with_its_records(cluster: Clust
     old = kept_by(cluster, topic_id)
     wanted = [BrokerId(4), BrokerId(old[1])]
     await cluster.controller.operations.reassign("flights", P0, wanted)
-    during = await stored(cluster, topic_id, b"during")
+    during = await stored(cluster, topic_id, 0, b"during")
     await until(lambda: kept_by(cluster, topic_id) == wanted, "the move does not end")
-    after = await stored(cluster, topic_id, b"after")
+    after = await stored(cluster, topic_id, 1, b"after")
     await cluster.in_sync(topic_id, *wanted)
     copies = [content(cluster.log(broker, topic_id)) for broker in wanted]
 

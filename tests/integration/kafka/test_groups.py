@@ -155,6 +155,7 @@ async def test_members_that_come_and_go_read_each_record_once(start: StartBroker
             for number in range(100, 200):
                 producer.produce("shared", b"%d" % number, key=b"%d" % number)
             assert producer.flush(SECONDS_MAX) == 0
+            deadline = time.monotonic() + SECONDS_MAX
             while len(set(found)) < 200:
                 assert time.monotonic() < deadline, len(found)
                 read_some()

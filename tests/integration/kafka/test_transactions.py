@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,8 +45,17 @@ def sent(producer: Producer, topic: str, values: Iterable[str]) -> None:
 
 
 def committed_values(bootstrap: str, topic: str) -> list[str]:
-    """Return the committed values of partition 0."""
-    return [(value or b"").decode() for value in read_to_end(bootstrap, topic, "read_committed")[0]]
+    """Return the committed values of partition 0, once each of its transactions has ended.
+
+    The marker of a transaction may be written after the answer to its commit or abort.
+    """
+    deadline = time.monotonic() + SECONDS_MAX
+    while True:
+        values, stable = read_to_end(bootstrap, topic, "read_committed")
+        end = read_to_end(bootstrap, topic, "read_uncommitted")[1]
+        if stable == end:
+            return [(value or b"").decode() for value in values]
+        assert time.monotonic() < deadline, f"a transaction is open at offset {stable} of {end}"
 
 
 async def test_transactions_of_one_session_are_committed_or_aborted(bootstrap: str) -> None:

@@ -108,7 +108,7 @@ async def test_a_second_producer_of_a_name_fences_the_first(url: str) -> None:
 
 async def test_a_timed_out_transaction_is_reported_and_the_next_one_works(url: str) -> None:
     """A commit after the transaction's timeout raises an error, and the producer begins the next transaction."""
-    async with Producer(url, transactional="slow", transaction_timeout="1s") as producer:
+    async with Producer(url, transactional="slow", transaction_timeout="2s") as producer:
         transaction = producer.transaction()
         await transaction.__aenter__()
         await transaction.send_and_wait("orders", b"late")

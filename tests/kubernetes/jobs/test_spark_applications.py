@@ -7,6 +7,7 @@ its members are listed here. The parts about pods belong to Kubernetes and are c
 from __future__ import annotations
 
 import copy
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from chart_tools import ROOT
 from go_programs import module_folder
 from kube_client import Refused
 from refusals import raises
+from waiting import COMMAND_SECONDS, pause_blocking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 MANIFESTS = ROOT / "manifests/spark"
 FieldPath = tuple[str | int, ...]
 KUBEFLOW = "github.com/kubeflow/spark-operator/v2"
+SERVED_SECONDS_MAX = 60.0
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 TEMPLATE = {
     "type": "object",
@@ -118,8 +121,19 @@ def served(kubernetes: Kubernetes, definition: Manifest) -> None:
     name = definition["metadata"]["name"]
     kubernetes.api.apply(definition)
     kubernetes.api.wait(f"customresourcedefinition/{name}", None, is_established)
-    # An established definition may not be served yet; the command succeeds only when the definition is served.
-    kubernetes.kubectl("get", name, "--all-namespaces")
+    deadline = time.monotonic() + SERVED_SECONDS_MAX
+    while not is_served(kubernetes, name):
+        assert time.monotonic() < deadline, f"{name} is established but not served"
+        pause_blocking(COMMAND_SECONDS)
+
+
+def is_served(kubernetes: Kubernetes, name: str) -> bool:
+    """Return whether objects of a definition can be listed, which may be later than the definition is established."""
+    try:
+        kubernetes.kubectl("get", name, "--all-namespaces")
+    except AssertionError:
+        return False
+    return True
 
 
 def apply(kubernetes: Kubernetes, namespace: str, text: str) -> str:

@@ -167,7 +167,7 @@ class Cluster:
         """Wait until every running replica ends at an offset; return their bytes."""
 
         def met() -> bool:
-            return all(self.log(each, topic_id, partition).end_offset == end for each in self.brokers)
+            return self._ends(topic_id, partition) == {end}
 
         await until(met, f"not every copy ends at {end}")
         return [content(self.log(each, topic_id, partition)) for each in self.brokers]
@@ -176,11 +176,18 @@ class Cluster:
         """Wait until all running replicas end at one offset, above a record's; return their bytes."""
 
         def met() -> bool:
-            ends = {self.log(each, topic_id, partition).end_offset for each in self.brokers}
+            ends = self._ends(topic_id, partition)
             return len(ends) == 1 and min(ends) > after
 
         await until(met, f"not every copy ends at one offset above {after}")
         return [content(self.log(each, topic_id, partition)) for each in self.brokers]
+
+    def _ends(self, topic_id: TopicId, partition: int) -> set[Offset]:
+        """Return the end offsets of all running replicas; no offsets while a broker has not opened its log."""
+        try:
+            return {self.log(each, topic_id, partition).end_offset for each in self.brokers}
+        except KeyError:
+            return set()
 
 
 def content(log: PartitionLog) -> bytes:

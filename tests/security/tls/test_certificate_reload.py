@@ -191,7 +191,8 @@ def version_changed(pem: bytes) -> bytes:
 async def replace(running: LocalCluster, issued: Issued, bundle: Path, tls: Path) -> None:
     """Load the written certificate on all brokers, and check that every listener uses it."""
     running.look_at_certificates()
-    await until(lambda: leaves(running.brokers[0]) == {(issued.sha256, issued.sha256)}, seconds=30)
+    # A replacement waits until the connections of the replacement before it have ended, which may take 75 seconds.
+    await until(lambda: leaves(running.brokers[0]) == {(issued.sha256, issued.sha256)}, seconds=90)
     for broker in running.brokers:
         at = broker.addresses
         assert await shown(at.data_tls, bundle) == issued.sha256

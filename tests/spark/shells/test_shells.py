@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from etcd_cluster import free_ports
 from fairlead.blocking import Producer
 from quick_java import quick_java
 from spark_session import CONF, QUICK_WORKERS
@@ -78,9 +79,7 @@ def run_program(folder: Path, *words: str, typed: str = "") -> str:
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """Run a server of Spark Connect with its metastore in a folder; yield the address."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = next(free_ports())
     binding = ("--conf", "spark.connect.grpc.binding.address=127.0.0.1")
     words = command("spark-submit", *binding, "--conf", f"spark.connect.grpc.binding.port={port}")
     log = folder / "server.log"

@@ -236,7 +236,7 @@ async def test_heartbeats_under_other_epochs(scene, calls) -> None:
 
 async def test_a_silent_member_is_removed(scene, calls) -> None:
     """When its session expires, a silent member is removed, its partitions move, and its later commits are refused."""
-    [silent] = await scene.joined("m-1", session_timeout_ms=1000)
+    [silent] = await scene.joined("m-1", session_timeout_ms=2000)
     lively = Member(calls, scene.group, "m-2")
     await lively.join(scene.topic)
     await until([lively], lambda: lively.partitions == {0, 1, 2})

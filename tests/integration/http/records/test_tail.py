@@ -152,9 +152,17 @@ async def test_expired_records_are_reported(api, six) -> None:
     assert record["offset"] == 2
 
 
-async def test_partitions_that_are_added_are_read_from_their_start(api, six) -> None:
+async def until_waiting(api, broker) -> None:
+    """Wait until a tail waits for records."""
+    async with asyncio.timeout(30):
+        while not any(replica._polls for replica in broker.broker.replicas):
+            await api.get("/v1/versions")
+
+
+async def test_partitions_that_are_added_are_read_from_their_start(api, six, broker) -> None:
     """A tail that began at the end reads added partitions from their start."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_records=1&max_seconds=60"))
+    await until_waiting(api, broker)
     await api.call("PATCH", "/v1/topics/flights", b'{"partitions": 3}', {"content-type": "application/json"})
     await put(api, 2, 7)
     # The tail began with two partitions, and waits until a record is stored in one of them.
@@ -203,9 +211,7 @@ async def test_json_of_several_lines_is_one_line_and_one_event(api) -> None:
 async def test_a_topic_that_goes_ends_its_tail(api, six, broker) -> None:
     """A tail of a topic that is deleted ends with a line that contains the reason."""
     following = asyncio.create_task(api.get(f"{TAIL}?max_seconds=60"))
-    async with asyncio.timeout(30):
-        while not any(replica._polls for replica in broker.broker.replicas):
-            await api.get("/v1/versions")
+    await until_waiting(api, broker)
     gone = await api.call("DELETE", "/v1/topics/flights")
     [problem] = lines(await following)
 
