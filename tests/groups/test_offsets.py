@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,9 @@ from fairlead_api.bodies.group_requests import ResetPartition, ResetRequest, Res
 from fairlead_api.identifiers import TimestampUs, TopicId
 from fairlead_broker.clock import SystemClock
 from fairlead_broker.coordination.mirror import Mirror
+from fairlead_broker.groups.classic.messages import Join, Joined, Leave, Sync, Synced
 from fairlead_broker.runtime.groups.coordinated_group import CoordinatedGroup
+from fairlead_broker.runtime.groups.refusals import restarted
 from fairlead_broker.runtime.groups.upkeep import GroupUpkeep
 from group_kit import GroupClient, filled_topic, settle
 from refusals import refuses
@@ -145,6 +148,55 @@ async def test_a_commit_that_waits_with_the_expiry_of_the_one_before_stands(alon
     assert await committing == []
     assert not group.refusals
     assert await group.offsets() == {("flights", 0): 6}
+
+
+async def test_offsets_of_a_classic_group_expire_after_its_last_member_has_left(alone: Cluster) -> None:
+    """The retention time of a classic group begins when its last member leaves, not with the group's first commit."""
+    group, broker = GroupClient(alone, "etl"), alone.broker(1)
+    await group.commit({("flights", 0): 5})
+    founded_us = coordinated(alone, "etl").group.emptied_us
+    coordinated(alone, "etl").classic.group.initial_delay_seconds = 0
+    join = partial(
+        Join,
+        member_id="",
+        new_id="m1",
+        instance_id=None,
+        client_id="client",
+        client_host="/127.0.0.1",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=(("range", b""),),
+        needs_known_id=False,
+    )
+    joined = await broker.groups.classic("etl", lambda token: join(token=token), joins=True)
+    assert isinstance(joined, Joined)
+    sync = partial(
+        Sync, member_id="m1", instance_id=None, generation=joined.generation, assignments={"m1": b"all"}
+    )
+    assert isinstance(await broker.groups.classic("etl", lambda token: sync(token=token)), Synced)
+    later = TimestampUs(broker.clock.now_us() + IN_AN_HOUR_US)
+    await coordinated(alone, "etl").forget_old(later, lambda _: False)
+    assert await group.offsets() == {("flights", 0): 5}
+    left_us = broker.clock.now_us()
+    leave = partial(Leave, member_id="m1", instance_id=None)
+    await broker.groups.classic("etl", lambda token: leave(token=token))
+    await until(
+        lambda: coordinated(alone, "etl").classic.group.is_idle, "the member's records are not deleted"
+    )
+    # The time is read from the store again.
+    coordinated(alone, "etl").let_go(restarted("etl"))
+    await group.offsets()
+    emptied_us = coordinated(alone, "etl").group.emptied_us
+
+    assert founded_us is not None
+    assert emptied_us is not None
+    assert founded_us < left_us <= emptied_us
+    await coordinated(alone, "etl").forget_old(left_us, lambda _: False)
+    assert await group.offsets() == {("flights", 0): 5}
+    await coordinated(alone, "etl").forget_old(later, lambda _: False)
+    with refuses("group_not_found"):
+        await group.offsets()
 
 
 @pytest.mark.slow

@@ -373,12 +373,16 @@ def _read(item: KeyValue, record_type: type[R]) -> R:
     return decode(item.key, item.value, record_type)
 
 
-def classic_pieces(keys: GroupKeys, change: ClassicChange) -> Sequence[Sequence[Operation]]:
+def classic_pieces(
+    keys: GroupKeys, change: ClassicChange, emptying: GroupChange | None = None
+) -> Sequence[Sequence[Operation]]:
     """Divide the change of a classic group into portions, to be written in this order: the group's record is last.
 
     If a write was interrupted, the coordinator finds members without the group's record, and lets them join again.
+    `emptying`: change that stores the time at which the last member left, written first.
     """
-    operations: list[Operation] = [Delete(keys.classic_member(each)) for each in sorted(change.gone)]
+    operations: list[Operation] = [] if emptying is None else _operations(keys, emptying)
+    operations += [Delete(keys.classic_member(each)) for each in sorted(change.gone)]
     operations += [Put(keys.classic_member(each), encode(record)) for each, record in change.members.items()]
     operations.append(
         Delete(keys.classic) if change.group is None else Put(keys.classic, encode(change.group))

@@ -33,6 +33,7 @@ from fairlead_broker.groups.messages import (
 from fairlead_broker.groups.pacing import KnownAssignments, Pacing, answered
 from fairlead_broker.groups.roster import WrittenRoster
 from fairlead_broker.groups.subscriptions import SubscribedTopics, Topics
+from fairlead_broker.groups.targeting import empty_target
 from fairlead_broker.groups.turning import GroupTurn
 from fairlead_broker.registry.group_records import GroupRecord, MemberRecord
 
@@ -164,6 +165,16 @@ class Group:
             tentative.group = GroupRecord(epoch=0, assignor=UNIFORM, emptied_us=time, created_us=time)
         return self._expect(Turn(tentative.difference(self._roster), (), now))
 
+    def emptying(self, now: float, now_us: int) -> Turn:
+        """Restart the retention time of a group whose last member of the classic protocol has left.
+
+        A group that does not exist, or that has members, is not changed.
+        """
+        tentative = self._roster.copy()
+        if tentative.group is not None and not tentative.members:
+            tentative.group = empty_target(tentative.group, now_us)
+        return self._expect(Turn(tentative.difference(self._roster), (), now))
+
     def dissolution(self, now: float) -> Turn:
         """Delete a group without members, but not its committed offsets. Raises `group_not_empty`."""
         self.check_empty()
@@ -222,7 +233,10 @@ class Group:
 
     @property
     def emptied_us(self) -> TimestampUs | None:
-        """Time at which the last member left, or None for a group with members and for a dead group."""
+        """Time at which the last member of either protocol left, or None for a group with members and for a dead group.
+
+        While a group has members of the classic protocol, this is an earlier time.
+        """
         return None if self._roster.group is None else self._roster.group.emptied_us
 
     @property

@@ -38,7 +38,10 @@ class GroupRecord(Record, frozen=True, kw_only=True):
     """Group epoch for which the target was computed."""
     assignor: str
     emptied_us: TimestampUs | None = None
-    """Time at which the last member left, or None while the group has members."""
+    """Time at which the last member left, or None while the group has members.
+
+    While a group has members of the classic protocol, this is an earlier time.
+    """
     created_us: TimestampUs
 
 

@@ -329,6 +329,19 @@ def test_founding_and_dissolving(driven: Driven) -> None:
         driven.group.dissolution(driven.now)
 
 
+def test_the_last_classic_member_restarts_the_retention_time(driven: Driven) -> None:
+    """When its last classic member leaves, an empty group records the time; other groups are not changed."""
+    absent = driven.group.emptying(driven.now, 4)
+    driven.stand(driven.group.founding(driven.now, 5))
+    driven.stand(driven.group.emptying(driven.now, 6))
+    emptied_us = driven.group.emptied_us
+    driven.join("a")
+
+    assert absent.change is None
+    assert emptied_us == 6
+    assert driven.group.emptying(driven.now, 7).change is None
+
+
 def test_a_group_without_records_is_nothing() -> None:
     """A group without records is absent until a member joins."""
     group = Group("g", GroupRecords(), 0.0)

@@ -453,15 +453,21 @@ class CoordinatedGroup:
     async def _write_classic(self) -> None:
         """Write the next change to the classic group."""
         change, clock = self.classic.changes[0], self._shared.clock
+        emptying = None
+        if change.group is None:
+            emptying = self.group.emptying(clock.monotonic(), clock.now_us())
+        emptied = None if emptying is None else emptying.change
         try:
             if not self.usable:
                 self._pause = True
                 raise _NotWritten
-            await self._write(classic_pieces(self._shared.store.of(self.name), change), ())
+            await self._write(classic_pieces(self._shared.store.of(self.name), change, emptied), ())
         except _NotWritten:
             if self._gone is None:
                 self.classic.not_written(clock.monotonic())
             return
+        if emptying is not None and emptied is not None:
+            self.group.commit(emptying)
         # The group may have been dropped while its change was written.
         if self._gone is None:
             self.classic.written()
