@@ -43,11 +43,12 @@ from fairlead_broker.producers.events import (
 )
 from fairlead_broker.producers.open_transactions import OpenTransactions
 from fairlead_broker.producers.partition_producers import PartitionProducers
-from fairlead_broker.producers.sequences import advanced
+from fairlead_broker.producers.sequences import UNNUMBERED, advanced
 from fairlead_broker.producers.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from fairlead_broker.producers.state import ProducerState
 
 __all__ = [
+    "UNNUMBERED",
     "AbortedTransaction",
     "AlreadyEnded",
     "AnswerAsAppended",

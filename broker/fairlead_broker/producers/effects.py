@@ -21,6 +21,8 @@ class Append(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """
 
     request: R
+    assigned_sequence: Sequence | None = None
+    """First sequence of a batch that arrived without a sequence; None for every other batch."""
 
 
 class AnswerStored(msgspec.Struct, Generic[R], frozen=True, gc=False):

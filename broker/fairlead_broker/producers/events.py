@@ -24,6 +24,7 @@ class SequencedArrived(msgspec.Struct, Generic[R], frozen=True, gc=False):
     producer_id: ProducerId
     epoch: ProducerEpoch
     first_sequence: Sequence
+    """`UNNUMBERED` for a batch that gets the next sequence when it is ordered."""
     last_sequence: Sequence
     now: float
     """Monotonic time, in seconds, at which the batch arrived."""

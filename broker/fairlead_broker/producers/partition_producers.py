@@ -7,6 +7,9 @@
        │                     └───a second passed──▶ refused
        └──lower epoch, or long past──▶ refused
 
+A batch without a sequence gets the expected sequence when it is ordered, never earlier: two batches that are held for
+the same marker would otherwise get the same sequence, and the second batch would count as a repeat of the first.
+
 A marker ends the transaction of its producer and epoch: later batches of the epoch are refused, and batches of a higher
 epoch are held until the marker is ordered.
 
@@ -57,7 +60,7 @@ from fairlead_broker.producers.events import (
 )
 from fairlead_broker.producers.holding import HeldBatches
 from fairlead_broker.producers.open_transactions import OPEN_MAX, OpenTransactions
-from fairlead_broker.producers.sequences import FIRST, advanced, is_ahead
+from fairlead_broker.producers.sequences import FIRST, UNNUMBERED, advanced, is_ahead, record_count
 from fairlead_broker.producers.state import KEYS_MAX, RETENTION_US, ProducerState
 
 R = TypeVar("R")
@@ -133,12 +136,6 @@ class PartitionProducers(Generic[R]):
         assert entry is not None, "a producer with an open transaction is remembered"
         return entry.epoch
 
-    def expected_sequence(self, producer_id: int, epoch: int) -> Sequence:
-        """Return the sequence of a producer's next batch in an epoch, after all batches that are ordered."""
-        key = ProducerId(producer_id)
-        current = self._fronts.get(key) or self._state.producer(key)
-        return current.next_sequence if current is not None and current.epoch == epoch else FIRST
-
     def knows_producer(self, producer_id: ProducerId) -> bool:
         """Return whether the producer has written to this partition within the last 24 hours."""
         return self._state.producer(producer_id) is not None
@@ -173,8 +170,7 @@ class PartitionProducers(Generic[R]):
                 waiting.sort(key=lambda end: end.epoch)
                 return self._end(event.producer_id)
             case AppendFailed():
-                self._forget_ordered()
-                return self._after_append() if self._ends else []
+                return self._append_failed()
             case Withdrawn(request):
                 held = self._held.find(request)
                 if held is not None:
@@ -205,16 +201,16 @@ class PartitionProducers(Generic[R]):
             following = FIRST
             if current is not None and batch.session is not None and current.epoch >= batch.session:
                 following = current.continued_sequence
-            if first != following or self._open_below(batch) is not None:
+            if first not in (following, UNNUMBERED) or self._open_below(batch) is not None:
                 return None
-            return self._open(batch) if batch.is_transactional else self._order(batch)
+            return self._open(batch, following) if batch.is_transactional else self._order(batch, following)
         if epoch < current.epoch or current.is_ended:
             return Refuse(batch.request, ProducerFenced(producer_id, epoch, current.epoch))
         if batch.is_transactional is not current.is_transactional:
             return Refuse(batch.request, MixedTransaction(producer_id, epoch))
         expected = current.next_sequence
-        if first == expected:
-            return self._order(batch)
+        if first in (expected, UNNUMBERED):
+            return self._order(batch, expected)
         repeat = self._find_repeat(batch)
         if repeat is not None:
             return repeat
@@ -222,11 +218,11 @@ class PartitionProducers(Generic[R]):
             return None
         return Refuse(batch.request, OutOfOrder(producer_id, epoch, first, expected))
 
-    def _open(self, batch: SequencedArrived[R]) -> Effect[R]:
+    def _open(self, batch: SequencedArrived[R], first: Sequence) -> Effect[R]:
         """Order the first batch of a transaction, if the partition has room for another open transaction."""
         if len(self._state.transactions) >= OPEN_MAX:
             return Refuse(batch.request, TooManyTransactions(OPEN_MAX))
-        return self._order(batch)
+        return self._order(batch, first)
 
     def _open_below(self, batch: SequencedArrived[R]) -> ProducerEpoch | None:
         """Return the epoch of the producer's open transaction if the batch has a higher epoch (rule 7.2.3)."""
@@ -239,7 +235,13 @@ class PartitionProducers(Generic[R]):
             return None
         return entry.epoch
 
-    def _order(self, batch: SequencedArrived[R]) -> Append[R]:
+    def _order(self, batch: SequencedArrived[R], first: Sequence) -> Append[R]:
+        """Order a batch whose first sequence is `first`, or whose first sequence becomes `first`."""
+        assigned: Sequence | None = None
+        if batch.first_sequence == UNNUMBERED:
+            assigned = first
+            last = advanced(first, record_count(UNNUMBERED, batch.last_sequence) - 1)
+            batch = msgspec.structs.replace(batch, first_sequence=first, last_sequence=last)
         following = advanced(batch.last_sequence, 1)
         front = self._fronts.get(batch.producer_id)
         if front is not None and front.epoch == batch.epoch:
@@ -250,7 +252,7 @@ class PartitionProducers(Generic[R]):
                 batch.epoch, following, following, [batch], batch.is_transactional
             )
         self._ordered.append(batch)
-        return Append(batch.request)
+        return Append(batch.request, assigned)
 
     def _find_repeat(self, batch: SequencedArrived[R]) -> Effect[R] | None:
         first, last = batch.first_sequence, batch.last_sequence
@@ -385,6 +387,15 @@ class PartitionProducers(Generic[R]):
             self._state.replay_marker(batch.producer_id, batch.epoch, base, time_us)
         else:
             self._state.replay_key(batch.key, batch.digest, base, last, time_us)
+
+    def _append_failed(self) -> list[Effect[R]]:
+        """Forget the ordered batches, and decide again on ends and batches that waited for them."""
+        producers = list(self._fronts) if self._held else []
+        self._forget_ordered()
+        effects = self._after_append()
+        for producer_id in producers:
+            effects += self._release(producer_id)
+        return effects
 
     def _forget_ordered(self) -> None:
         self._ordered.clear()

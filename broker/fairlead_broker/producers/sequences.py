@@ -9,6 +9,8 @@ from fairlead_api.identifiers import Sequence
 SEQUENCE_MAX: Final = 2**31 - 1
 FIRST: Final = Sequence(0)
 """First sequence number of a producer in each partition and producer epoch."""
+UNNUMBERED: Final = Sequence(-1)
+"""Placeholder for the first sequence number of a batch that gets the next sequence number when it is ordered."""
 _AHEAD_MAX: Final = 2**30
 
 

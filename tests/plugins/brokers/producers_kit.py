@@ -109,7 +109,9 @@ class Shell:
         """Execute the machine's effects."""
         for effect in effects:
             match effect:
-                case Append(request):
+                case Append(request, assigned_sequence):
+                    if assigned_sequence is not None:
+                        request.sequence = assigned_sequence
                     self.group.append(request)
                 case AppendMarker(request, marker):
                     request.marker = marker

@@ -9,6 +9,7 @@ import pytest
 from fairlead_api.batch.control_batches import Marker, MarkerKind
 from fairlead_api.identifiers import Offset, ProducerId
 from fairlead_broker.producers import (
+    UNNUMBERED,
     MixedTransaction,
     ProducerFenced,
     TooManyTransactions,
@@ -127,6 +128,34 @@ def test_an_end_waits_for_the_end_of_an_earlier_transaction(shell: Shell) -> Non
     assert shell.answers[higher] == (2, 2)
 
 
+def test_batches_without_a_sequence_are_numbered_when_they_are_ordered(shell: Shell) -> None:
+    """Batches without a sequence that wait for one marker get different sequences, and each batch is stored."""
+    shell.store(0, **EPOCH)
+    waiting = [shell.send(UNNUMBERED, count, transactional=True, epoch=5) for count in (2, 1, 3)]
+    shell.end_transaction(4)
+    shell.append()
+    following = shell.send(UNNUMBERED, transactional=True, epoch=5)
+    shell.append()
+    repeat = shell.send(2, transactional=True, epoch=5)
+
+    assert [request.sequence for request in (*waiting, following)] == [0, 2, 3, 6]
+    assert [shell.answers[request] for request in (*waiting, following)] == [(2, 3), (4, 4), (5, 7), (8, 8)]
+    assert shell.answers[repeat] == (4, 4)
+
+
+def test_batches_that_wait_for_a_failed_append_are_decided_again(shell: Shell) -> None:
+    """Batches of the next transaction are appended if the append that opened the earlier transaction fails."""
+    shell.send(0, **EPOCH)
+    waiting = [shell.send(UNNUMBERED, transactional=True, epoch=5) for _ in range(2)]
+    shell.send(0, producer_id=8)
+    other = shell.send(2, producer_id=8)
+    shell.fail()
+    shell.append()
+
+    assert [shell.answers[request] for request in waiting] == [(0, 0), (1, 1)]
+    assert other not in shell.answers
+
+
 def test_a_held_batch_is_refused_after_a_second(shell: Shell) -> None:
     """Batches of the next transaction are refused if the open transaction does not end within a second."""
     shell.store(0, **EPOCH)
@@ -190,15 +219,13 @@ def test_an_abort_marker_names_the_batches_to_skip() -> None:
 
 
 def test_open_transactions_and_waiting_ends_are_reported(shell: Shell) -> None:
-    """The state machine reports open transactions, the next sequence of each epoch, and ends that wait for others."""
+    """The state machine reports open transactions, and ends that wait for others."""
     shell.store(0, 1, **EPOCH)
     shell.store(0, producer_id=9, transactional=True)
     waiting = shell.end_transaction(6)
 
     assert list(shell.machine.open_transactions()) == [(7, 4, 0), (9, 0, 2)]
     assert list(shell.machine.waiting_ends()) == [waiting]
-    assert [shell.machine.expected_sequence(7, epoch) for epoch in (4, 5)] == [2, 0]
-    assert shell.machine.expected_sequence(8, 0) == 0
 
 
 def test_the_sequences_of_a_kafka_session_continue_behind_a_marker(shell: Shell) -> None:

@@ -62,10 +62,6 @@ from fairlead_broker.runtime.leading.shared_parts import SharedParts
 from fairlead_broker.runtime.meters import TopicMeters
 from fairlead_broker.runtime.requests import AppendResult, KeyedRequest, TransactionEnd
 
-NO_SEQUENCE: Final = -1
-"""Placeholder for the base sequence of a transactional batch; the leader replaces it with the next sequence."""
-
-
 _NO_MARKER: Final = memoryview(b"")
 """Bytes of a marker that is not ordered yet."""
 _MARKER_HEADER: Final = read_header(
@@ -144,14 +140,13 @@ class PendingAppend:
         self.next_offset = Offset(-1)
         self.append_time_us = TimestampUs(-1)
 
-    def number(self, base_sequence: int) -> BatchHeader:
-        """Assign a sequence to a transactional batch that a broker has encoded, and return the new header."""
+    def number(self, base_sequence: Sequence) -> None:
+        """Assign a sequence to a transactional batch that a broker has encoded."""
         assert self.batch is not None, "a queued batch has its bytes"
         header = msgspec.structs.replace(self.header, base_sequence=base_sequence)
         rest = self.batch[HEADER_BYTES:]
         self.batch = memoryview(pack_header(header, [rest]) + rest)
         self.header = read_header(self.batch)
-        return self.header
 
     @property
     def side_effect(self) -> SideEffect:
@@ -379,8 +374,6 @@ class ProducerOrder:
         if keyed is not None:
             self._run(self._machine.step(KeyedArrived(append, keyed.key, keyed.digest)))
             return
-        if header.base_sequence == NO_SEQUENCE:
-            header = append.number(self._machine.expected_sequence(header.producer_id, header.producer_epoch))
         self._run(
             self._machine.step(
                 SequencedArrived(
@@ -399,7 +392,9 @@ class ProducerOrder:
     def _run(self, effects: list[Effect[PendingAppend]]) -> None:
         for effect in effects:
             match effect:
-                case Append(request):
+                case Append(request, assigned_sequence):
+                    if assigned_sequence is not None:
+                        request.number(assigned_sequence)
                     request.state = AppendState.APPENDING
                     self._group.append(request)
                 case AppendMarker(request, marker):

@@ -13,7 +13,7 @@ from fairlead_api.batch.header import iterate_headers
 from fairlead_api.identifiers import Acks, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
 from fairlead_broker.clock import SystemClock
-from fairlead_broker.runtime import Broker, FetchResult
+from fairlead_broker.runtime import AppendResult, Broker, FetchResult
 from fairlead_broker.runtime.leading import fetching
 from fairlead_broker.runtime.requests import TransactionEnd
 from fairlead_broker.transactions import looking
@@ -167,6 +167,23 @@ async def test_the_leader_numbers_batches_without_a_sequence(make_topic: MakeTop
     sequences = [header.base_sequence for part in found.data for _, header in iterate_headers(part)]
 
     assert sequences == [0, 1, 2]
+
+
+async def test_parallel_batches_without_a_sequence_wait_for_one_marker(make_topic: MakeTopic) -> None:
+    """Batches without a sequence that wait for the end of the open transaction are all stored, with their sequences."""
+    flights = await make_topic()
+    await write(flights, 7)
+    later = [asyncio.ensure_future(flights.produce_batch(transactional(7, 1, -1))) for _ in range(3)]
+    await until(lambda: flights.handle().held_batches == 3)
+    await end(flights, 7)
+    answers = [answer for each in later for answer in await each]
+    await end(flights, 7, 1)
+    found = await flights.fetch(committed=True)
+    headers = [header for part in found.data for _, header in iterate_headers(part) if not header.is_control]
+
+    assert [isinstance(answer, AppendResult) and answer.base_offset for answer in answers] == [2, 3, 4]
+    assert [header.base_offset for header in headers] == [0, 2, 3, 4]
+    assert [header.base_sequence for header in headers] == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("acks", [Acks.LEADER, Acks.NONE])
