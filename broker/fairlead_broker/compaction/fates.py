@@ -40,7 +40,6 @@ class Fate(Enum):
 class RoundFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Facts that a round needs in addition to the batches."""
 
-    log_start: int
     now_us: int
     """Time of the round according to the broker's clock."""
     delete_retention_us: int
@@ -96,9 +95,6 @@ class Fates:
         # A remembered batch of an aborted transaction stays without records.
         if self.is_aborted(header) and header.base_offset not in facts.producer_batches:
             return Fate.DROPPED
-        # A batch of a transaction is rewritten without the transactional bit, since its marker may be removed.
-        if header.base_offset < facts.log_start and not header.is_transactional:
-            return Fate.VERBATIM
         if header.base_offset in facts.producer_batches or header.base_offset in facts.keyed_batches:
             return Fate.ALONE
         return Fate.FILTERED

@@ -40,6 +40,5 @@ def kept_rows(window: Window, newest: NewestRecords, facts: RoundFacts) -> KeptR
     counts = [batch.rows for batch in window.batches]
     horizons = np.repeat(np.array([batch.horizon_us for batch in window.batches], np.int64), counts)
     gone = stays & tombstones & (horizons < facts.now_us) & (window.offsets < facts.removal_limit)
-    gone &= window.offsets >= facts.log_start
     removed = np.flatnonzero(gone)
     return KeptRows(stays & ~gone, tombstones, int(window.offsets[removed[-1]]) + 1 if len(removed) else 0)

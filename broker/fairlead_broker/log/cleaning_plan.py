@@ -106,7 +106,6 @@ def cleaning_order(
         buffer_bytes=buffer_bytes,
         seed=seed,
         facts=RoundFacts(
-            log_start=log.log_start_offset,
             now_us=now_us,
             delete_retention_us=rules_of(config).delete_retention_us,
             removal_limit=removal_limit,

@@ -39,7 +39,7 @@ from fairlead_broker.compaction.windows import KEYS, NO_HORIZON, WindowBuilder
 HASHES = KeyHashes(bytes(32))
 NOW = 1_000_000
 RETENTION = 500
-FACTS = RoundFacts(log_start=0, now_us=NOW, delete_retention_us=RETENTION, removal_limit=0)
+FACTS = RoundFacts(now_us=NOW, delete_retention_us=RETENTION, removal_limit=0)
 Row = tuple[bytes | None, bytes | None]
 
 
@@ -312,18 +312,17 @@ def test_the_last_batch_of_a_transactional_producer_keeps_its_sequences() -> Non
     assert [record.value for record in found.records] == [b"1", b"5"]
 
 
-def test_the_batch_at_the_log_start_and_the_rest_of_the_log_stay() -> None:
-    """A nontransactional batch that begins below the log start is kept, as is every batch above the range."""
+def test_batches_above_the_range_stay() -> None:
+    """A batch that begins at or above the end of the range is kept unchanged."""
     history = History()
     history.add((b"a", b"1"), (b"a", b"2"))
     history.add((b"a", b"3"), (b"a", b"4"), producer=ProducerStamp(1, 1, 0, is_transactional=True))
     history.add((b"b", None))
     above = history.add((b"a", b"5"), (b"a", b"6"))
-    found = cleaned(history.batches, until=above, log_start=3)
+    found = cleaned(history.batches, until=above)
 
-    assert found.batches[0] == history.batches[0]
     assert found.batches[-1] == history.batches[-1]
-    assert found.offsets == [0, 1, 3, 4, 5, 6]
+    assert found.offsets == [3, 4, 5, 6]
     assert [each.is_transactional for each in found.headers] == [False] * len(found.headers)
 
 

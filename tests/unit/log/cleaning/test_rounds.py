@@ -91,6 +91,40 @@ def test_the_newest_record_of_each_key_stays_with_its_offset_and_time(
         check_times(log, kept)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_deleted_key_does_not_return_at_a_log_start_inside_a_batch(box: LogBox, seed: int) -> None:
+    """Records at or above a log start inside a batch are cleaned like others, even after their tombstones have gone."""
+    rng = random.Random(seed)
+    log = box.open()
+    begin(log)
+    batches = KeyedBatches(log)
+    keys = [b"k%d" % number * (1 + number % 7) for number in range(8)]
+    random_history(batches, rng, 20, keys=8)
+    first = batches.append([(key, b"at the log start") for key in keys])
+    random_history(batches, rng, rng.choice((0, 20)), keys=8)
+    roll(log)
+    if seed % 2:
+        # The batch that contains the log start is then a merged batch.
+        clean_log(log, FIRST_TIME_US)
+    log.advance_log_start(Offset(first + rng.randrange(1, len(keys))))
+    deleted = set(rng.sample(keys, 4))
+    batches.append([(key, None) for key in deleted])
+    roll(log)
+    full = committed(log)
+    clean_log(log, FIRST_TIME_US)
+    removing = [committed(log)]
+    for part in range(2):
+        clean_log(log, FIRST_TIME_US + (part + 1) * 2 * DAY_US, removal_limit=log.end_offset)
+        removing.append(committed(log))
+
+    check_covered(log)
+    assert [newest(each) for each in removing] == [newest(full)] * 3
+    assert deleted <= {record.key for record in removing[0]}
+    assert [deleted & {record.key for record in each} for each in removing[1:]] == [set(), set()]
+    # A removed tombstone below the log start causes no further round.
+    assert log.cleaning.oldest_horizon_us is None
+
+
 def producers_of(log: PartitionLog) -> tuple[dict[ProducerId, ProducerEntry], dict[bytes, KeyEntry]]:
     """Return the producers and idempotency keys that a log remembers."""
     state = log.producers.state
