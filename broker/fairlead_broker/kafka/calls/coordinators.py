@@ -47,7 +47,9 @@ class CoordinatorCalls:
         version, request = call.version, call.request
         kind = request.key_type if version >= 1 else GROUP_TYPE
         if version >= MANY_SINCE:
-            found = [(key, await self._find(call, kind, key)) for key in request.coordinator_keys]
+            found = [
+                (key, await self._find(call, kind, key)) for key in dict.fromkeys(request.coordinator_keys)
+            ]
             coordinators = [
                 FindCoordinatorResponse.Coordinator(
                     version=version,

@@ -22,6 +22,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import NO_ID, RefusedError, TopicFinder
+from fairlead_broker.kafka.calls.repetitions import counted, merged
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
@@ -115,7 +116,11 @@ class GroupOffsetCalls:
             return Reply(OffsetFetchResponse(version=version, topics=topics, error_code=error))
         kind = OffsetFetchResponse.OffsetFetchResponseGroup
         groups = []
-        for group in request.groups:
+        for group, count in counted(request.groups, lambda each: each.group_id):
+            if count > 1:
+                error = KafkaError.INVALID_REQUEST
+                groups.append(kind(version=version, group_id=group.group_id, topics=[], error_code=error))
+                continue
             offsets, error = await self._offsets(call, group.group_id)
             topics = self._topics(call, group.topics, offsets, error, kind.OffsetFetchResponseTopics)
             groups.append(kind(version=version, group_id=group.group_id, topics=topics, error_code=error))
@@ -160,7 +165,12 @@ class GroupOffsetCalls:
             ]
         finder = TopicFinder(self._broker, call, Operation.DESCRIBE)
         topics = []
-        for topic in wanted:
+        named = merged(
+            wanted,
+            lambda each: each.topic_id if by_id else each.name,
+            lambda each: each.partition_indexes,
+        )
+        for topic, indexes in named:
             view, refusal = _found(call, finder, topic)
             if refusal is KafkaError.UNKNOWN_TOPIC_OR_PARTITION:
                 # A topic that does not exist has no committed offsets; Kafka's clients do not regard this as an error.
@@ -171,8 +181,7 @@ class GroupOffsetCalls:
                     version=version,
                     **({"topic_id": topic.topic_id} if by_id else {"name": topic.name}),
                     partitions=[
-                        _fetched(version, kind, index, entries.get(index), refusal)
-                        for index in topic.partition_indexes
+                        _fetched(version, kind, index, entries.get(index), refusal) for index in indexes
                     ],
                 )
             )

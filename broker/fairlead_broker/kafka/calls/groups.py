@@ -107,7 +107,7 @@ class GroupCalls:
 
     async def describe(self, call: KafkaCall) -> Reply:
         """Return groups with their members."""
-        groups = [await self._described(call, group) for group in call.request.group_ids]
+        groups = [await self._described(call, group) for group in dict.fromkeys(call.request.group_ids)]
         return Reply(ConsumerGroupDescribeResponse(version=call.version, groups=groups))
 
     async def _described(self, call: KafkaCall, group: str) -> Any:
@@ -139,7 +139,7 @@ class GroupCalls:
 
     async def describe_classic(self, call: KafkaCall) -> Reply:
         """Return groups of the classic protocol with their members; tools use another API for other groups."""
-        groups = [await self._described_classic(call, group) for group in call.request.groups]
+        groups = [await self._described_classic(call, group) for group in dict.fromkeys(call.request.groups)]
         return Reply(DescribeGroupsResponse(version=call.version, groups=groups))
 
     async def _described_classic(self, call: KafkaCall, group: str) -> Any:
@@ -231,7 +231,7 @@ class GroupCalls:
             DeleteGroupsResponse.DeletableGroupResult(
                 version=call.version, group_id=group, error_code=await self._deleted(call, group)
             )
-            for group in call.request.groups_names
+            for group in dict.fromkeys(call.request.groups_names)
         ]
         return Reply(DeleteGroupsResponse(version=call.version, results=results))
 

@@ -16,6 +16,7 @@ from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.authorized_operations import authorized_operations
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import NO_ID, kafka_brokers, offline_replicas
+from fairlead_broker.kafka.calls.repetitions import counted
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
@@ -51,7 +52,10 @@ class MetadataCalls:
                 if call.access.sees(Kind.TOPIC, view.name)
             ]
         else:
-            topics = [await self._asked(call, each) for each in wanted]
+            topics = [
+                await self._asked(call, each)
+                for each, _ in counted(wanted, lambda each: each.topic_id if each.name is None else each.name)
+            ]
         controller = broker.peer_side.controller
         brokers = kafka_brokers(broker)
         known = controller is not None and controller in brokers

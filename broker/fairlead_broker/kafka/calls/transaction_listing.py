@@ -97,7 +97,7 @@ class TransactionListingCalls:
 
     async def describe(self, call: KafkaCall) -> Reply:
         """Return the newest transaction of each transactional id."""
-        states = [await self._described(call, name) for name in call.request.transactional_ids]
+        states = [await self._described(call, name) for name in dict.fromkeys(call.request.transactional_ids)]
         return Reply(DescribeTransactionsResponse(version=call.version, transaction_states=states))
 
     async def _described(self, call: KafkaCall, name: str) -> Any:

@@ -14,6 +14,7 @@ from fairlead_broker.coordination.cluster_values import cordoned_brokers
 from fairlead_broker.kafka.calls.authorized_operations import authorized_operations
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import NO_ID, kafka_brokers
+from fairlead_broker.kafka.calls.repetitions import merged
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
@@ -107,10 +108,10 @@ class ClusterCalls:
                 topic_name=topic.topic_name,
                 partitions=[
                     self._quorum(version)
-                    if topic.topic_name == METADATA_TOPIC and each.partition_index == 0
+                    if topic.topic_name == METADATA_TOPIC and index == 0
                     else kind.PartitionData(
                         version=version,
-                        partition_index=each.partition_index,
+                        partition_index=index,
                         error_code=KafkaError.UNKNOWN_TOPIC_OR_PARTITION,
                         leader_id=-1,
                         leader_epoch=-1,
@@ -118,10 +119,14 @@ class ClusterCalls:
                         current_voters=[],
                         observers=[],
                     )
-                    for each in topic.partitions
+                    for index in indexes
                 ],
             )
-            for topic in call.request.topics
+            for topic, indexes in merged(
+                call.request.topics,
+                lambda each: each.topic_name,
+                lambda each: (partition.partition_index for partition in each.partitions),
+            )
         ]
         nodes = self._voters(version) if version >= NODES_SINCE else []
         return Reply(

@@ -31,6 +31,7 @@ from fairlead_broker.kafka.calls.admin.config_sources import (
 )
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import RefusedError, answering
+from fairlead_broker.kafka.calls.repetitions import check_single, counted
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError
@@ -91,7 +92,7 @@ class ConfigCalls:
     async def describe(self, call: KafkaCall) -> Reply:
         """Return configurations with the source of each value."""
         results = []
-        for wanted in call.request.resources:
+        for wanted, count in counted(call.request.resources, _named):
             result = DescribeConfigsResponse.DescribeConfigsResult(
                 version=call.version,
                 error_code=KafkaError.NONE,
@@ -100,6 +101,7 @@ class ConfigCalls:
                 configs=[],
             )
             with answering(result, _family(wanted)):
+                check_single(count, f"resource {wanted.resource_name}")
                 resource = self._resource(call, wanted, Operation.DESCRIBE)
                 keys = wanted.configuration_keys
                 result.configs = [
@@ -150,7 +152,7 @@ class ConfigCalls:
         self, call: KafkaCall, kind: Any, patch_of: Callable[[_Resource, list[Any]], Patch]
     ) -> Reply:
         responses = []
-        for wanted in call.request.resources:
+        for wanted, count in counted(call.request.resources, _named):
             response = kind.AlterConfigsResourceResponse(
                 version=call.version,
                 error_code=KafkaError.NONE,
@@ -158,6 +160,7 @@ class ConfigCalls:
                 resource_name=wanted.resource_name,
             )
             with answering(response, _family(wanted)):
+                check_single(count, f"resource {wanted.resource_name}")
                 resource = self._resource(call, wanted, Operation.ALTER)
                 patch = patch_of(resource, wanted.configs)
                 if resource.scope is ConfigScope.CLUSTER:
@@ -310,6 +313,10 @@ def _stored(resource: _Resource) -> dict[str, str]:
     """Return the values that are set on the resource itself."""
     own = ConfigSource(resource.scope.value)
     return {name: entry.value for name, entry in resource.entries().items() if entry.source is own}
+
+
+def _named(wanted: Any) -> tuple[int, str]:
+    return wanted.resource_type, wanted.resource_name
 
 
 def _family(wanted: Any) -> Family:

@@ -11,6 +11,7 @@ from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
+from fairlead_broker.kafka.calls.repetitions import merged
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.calls.transaction_sessions import transaction_error
 from fairlead_broker.kafka.protocol.apis import ApiKey
@@ -91,9 +92,10 @@ class RecordCalls:
         """Return the idempotent producers remembered by the leader of each partition."""
         version, kind = call.version, DescribeProducersResponse.TopicResponse
         topics = []
-        for topic in call.request.topics:
+        named = merged(call.request.topics, lambda each: each.name, lambda each: each.partition_indexes)
+        for topic, indexes in named:
             partitions = []
-            for index in topic.partition_indexes:
+            for index in indexes:
                 result = kind.PartitionResponse(
                     version=version,
                     partition_index=index,
