@@ -69,13 +69,13 @@ class TransactionalPartition(Protocol):
     closed: bool
 
     @property
-    def high_watermark(self) -> Offset:
-        """Offset below which records are committed."""
+    def readable_limit(self) -> Offset:
+        """Offset below which records may be served, even while the high watermark is unknown."""
         ...
 
     @property
-    def last_stable_offset(self) -> Offset:
-        """Offset at which readers of committed records stop."""
+    def stable_limit(self) -> Offset:
+        """Last stable offset below `readable_limit`."""
         ...
 
     @property

@@ -116,8 +116,11 @@ class TransactionLooks:
 
     @property
     def unstable_records(self) -> int:
-        """Number of records from the last stable offset to the high watermark, for the partition with the most."""
-        return max((each.high_watermark - each.last_stable_offset for each in self._partitions), default=0)
+        """Number of records from the last stable offset to the high watermark, for the partition with the most.
+
+        The metric must not fail while a high watermark is unknown, so only records that may be served count.
+        """
+        return max((0, *(each.readable_limit - each.stable_limit for each in self._partitions)))
 
     @property
     def open_count(self) -> int:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlead_api.identifiers import LeaderEpoch, Offset, PartitionIndex, TopicId
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
+from fairlead_api.identifiers import Acks, LeaderEpoch, Offset, PartitionIndex, TopicId
 from fairlead_api.problems import ProblemError
+from fairlead_broker.coordination.transaction_store import TransactionStore
+from fairlead_broker.runtime import ProduceItem
 from fairlead_broker.runtime.engine.budget import AnswerBudget
 from fairlead_broker.runtime.leading.fetching import Fetching
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.requests import FetchResult, FetchSpec, PartitionFetch
-from leading_kit import SECOND, THIRD, Copy, Leading, Tasks, start_leading
+from fairlead_broker.runtime.transactions.decision_writes import DecisionWrites
+from fairlead_broker.runtime.transactions.looks import TransactionLooks
+from fairlead_broker.runtime.transactions.meters import TransactionMeters
+from fairlead_broker.telemetry import Telemetry
+from leading_kit import KEYS, SECOND, THIRD, Copy, Leading, Tasks, start_leading
 from log_kit import TOPIC, BatchMaker, LogBox
+from refusals import refuses
+from waiting import until
 
 
 @pytest.fixture
@@ -96,3 +107,33 @@ async def test_a_reader_beyond_the_log_end_is_refused_by_a_leader_in_doubt(
     assert isinstance(ahead, ProblemError)
     assert isinstance(in_doubt, ProblemError)
     assert (ahead.code, in_doubt.code) == ("offset_out_of_range", "offset_not_available")
+
+
+async def test_unstable_records_are_counted_by_a_leader_in_doubt(tmp_path: Path, tasks: Tasks) -> None:
+    """The number of records behind an open transaction is known even while no high watermark can be answered."""
+
+    def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+    leading = await start_leading(tmp_path, tasks)
+    telemetry, store = Telemetry(), TransactionStore(leading.store, KEYS)
+    meters = TransactionMeters(telemetry)
+    writes = DecisionWrites(store, leading.clock, spawn, meters)
+    looks = TransactionLooks(store, writes, leading.clock, spawn, meters, telemetry.log)
+    columns = record_batch([b"one", b"two"], default_timestamp_us=leading.clock.now_us())
+    batch = memoryview(encode(columns, producer=ProducerStamp(7, 0, 0, True)).to_bytes())
+    item = ProduceItem(leading.partition, batch)
+    call = asyncio.ensure_future(leading.producing.produce([item], acks=Acks.ALL, timeout_seconds=30.0))
+    await until(lambda: leading.partition.has_open_transactions)
+    looks.has_open(leading.partition)
+    uncommitted = looks.unstable_records
+    for follower in (leading.follower(SECOND), leading.follower(THIRD)):
+        await follower.catch_up()
+    await call
+    sure = looks.unstable_records
+    leading.confirmed[0] = False
+    with refuses("offset_not_available"):
+        _ = leading.partition.high_watermark
+    in_doubt = looks.unstable_records
+
+    assert (uncommitted, sure, in_doubt) == (0, 2, 2)
