@@ -346,8 +346,8 @@ class Quorum(Entry, frozen=True, kw_only=True):
     write: Positive
     """Number of voters that must have a record before the record is committed (W)."""
     voters: tuple[InSync, ...]
-    """Incarnations that have lost nothing that they reported since their entry was written. A slow voter remains a
-    voter."""
+    """Incarnations that have lost nothing that they reported since their entry was written, except records that W other
+    voters have. A slow voter remains a voter."""
     log_start: Count = 0
     """Highest log start that voters reported at the last appointment (quorum Q16)."""
 

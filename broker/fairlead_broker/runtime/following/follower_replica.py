@@ -161,7 +161,7 @@ class FollowerReplica:
         end = self.log.end_offset
         state, base = self.log.cleaning, _cut_to(end, result)
         how = copying(end, state.removed, result.removed, base, own_removing=state.removing)
-        if how is Copying.COPY_AGAIN and not self._is_eligible:
+        if how is Copying.COPY_AGAIN and not self._must_keep:
             if self.log.end_offset > self.log.log_start_offset:
                 self._shared.copied_again()
             return self._step(CopyDue(result.log_start))
@@ -211,7 +211,7 @@ class FollowerReplica:
                 if lacks_below is not None:
                     self.log.lower_removed(lacks_below)
                 self.log.append_copies(
-                    data, end_offset, self.following.leader_epoch, may_cut=not self._is_eligible
+                    data, end_offset, self.following.leader_epoch, may_cut=not self._must_keep
                 )
             case TruncateTo(offset):
                 self.log.truncate_to(offset)
@@ -303,10 +303,15 @@ class FollowerReplica:
         return self._record.value.durability is not DurabilityState.REPLICATED
 
     @property
-    def _is_eligible(self) -> bool:
-        """Whether the partition record relies on the records of this replica, which must therefore be kept."""
+    def _must_keep(self) -> bool:
+        """Whether no record of this replica may be dropped, because only members of the isr and elr may have it.
+
+        A leader merges batches and removes tombstones below the high watermark only. A voter whose log ends below such
+        an offset did not count for that high watermark, so as many other voters as the write quorum needs have every
+        record below it.
+        """
         broker, record = self.following.broker, self._record.value
-        return any(entry.broker == broker for entry in relied_on(record))
+        return record.quorum is None and any(entry.broker == broker for entry in relied_on(record))
 
     # -- the state machine
 

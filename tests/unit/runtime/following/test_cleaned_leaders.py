@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cleaning_kit import clean_log, committed, newest, order_for, roll
 from fairlead_api.batch.batches import encode, record_batch
@@ -14,6 +15,7 @@ from fairlead_broker.compaction.fates import VERBATIM_BYTES
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, clean
 from fairlead_broker.log.segments.storage import PosixStorage
+from fairlead_broker.registry.records import InSync, PartitionRecord, Quorum
 from fairlead_broker.runtime.leading.producing import ProduceItem
 from following_kit import RealFollower, everything, start_following
 from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
@@ -48,6 +50,18 @@ async def begun(tmp_path: Path, tasks: Tasks) -> tuple[Leading, RealFollower]:
     return leading, follower
 
 
+IN_MODES = pytest.mark.parametrize("mode", ["isr", "quorum"])
+
+
+async def stored_as(leading: Leading, mode: str) -> PartitionRecord:
+    """Return the stored record, with the leader and the follower as voters in mode `quorum`."""
+    record = await leading.stored()
+    if mode == "isr":
+        return record
+    voters = tuple(InSync(broker=broker, broker_epoch=leading.epochs[broker]) for broker in (LEADER, SECOND))
+    return replace(record, quorum=Quorum(write=1, voters=voters))
+
+
 async def away(follower: RealFollower) -> PartitionLog:
     """Stop following, and return the follower's log."""
     partition = follower.partitions.pop()
@@ -71,7 +85,10 @@ async def settled(leading: Leading, end: int) -> PartitionLog:
     return log
 
 
-async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path: Path, tasks: Tasks) -> None:
+@IN_MODES
+async def test_a_follower_that_missed_a_removed_tombstone_copies_again(
+    tmp_path: Path, tasks: Tasks, mode: str
+) -> None:
     """A deleted key does not return with a follower that was away while the key's tombstone was removed."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
@@ -80,7 +97,7 @@ async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path:
     clean_log(led, FIRST_TIME_US)
     clean_log(led, LATER_US, removal_limit=3)
     deleted_before = newest(committed(log))
-    follower.follow(0, await leading.stored(), log)
+    follower.follow(0, await stored_as(leading, mode), log)
     await follower.caught_up(3)
 
     assert b"deleted" in deleted_before
@@ -89,14 +106,17 @@ async def test_a_follower_that_missed_a_removed_tombstone_copies_again(tmp_path:
     assert log.cleaning.removed == led.cleaning.removed == 3
 
 
-async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(tmp_path: Path, tasks: Tasks) -> None:
+@IN_MODES
+async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(
+    tmp_path: Path, tasks: Tasks, mode: str
+) -> None:
     """A follower whose log ends inside a batch that its leader has merged is cut to the base of the merged batch."""
     leading, follower = await begun(tmp_path, tasks)
     log = await away(follower)
     await put(leading, b"later", b"2")
     led = await settled(leading, 3)
     clean_log(led, FIRST_TIME_US)
-    follower.follow(0, await leading.stored(), log)
+    follower.follow(0, await stored_as(leading, mode), log)
     copied = await follower.caught_up(3)
 
     assert copied == everything(led)
