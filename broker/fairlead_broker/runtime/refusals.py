@@ -36,6 +36,7 @@ from fairlead_broker.transactions.decisions import (
     DecidedOtherwise,
     Fenced,
     NotFound,
+    OffsetsPending,
     TooManyPartitions,
     TooManyUnfinished,
 )
@@ -328,6 +329,13 @@ def from_transactions(refusal: TransactionRefusal, transaction: TransactionId) -
                 "transaction_too_large",
                 f"transaction {transaction} has {count} partitions; allowed: {PARTITIONS_MAX}",
                 data={**data, "limit": PARTITIONS_MAX},
+            )
+        case OffsetsPending(group):
+            return ProblemError(
+                "not_possible_now",
+                f"transaction {transaction} has offsets of group {group}, which only its own client can commit; abort"
+                " the transaction, or let the client commit it",
+                data={**data, "group": group},
             )
         case _:
             assert_never(refusal)

@@ -21,6 +21,7 @@ from fairlead_broker.registry.transaction_records import (
     EndReason,
     KafkaSession,
     Outcome,
+    PendingOffsets,
     TransactionRecord,
     UnfinishedCommit,
 )
@@ -66,6 +67,11 @@ class Decide:
     metadata: str | None = None
     has_offsets: bool = False
     """Whether offsets of a group are written together with the decision."""
+    is_kafka: bool = False
+    """Whether a client of Kafka's protocol ends its own transaction; any other decision ends its session."""
+    offsets: PendingOffsets | None = None
+    """Offsets that are written together with the decision. If they are those that a client of Kafka's protocol added,
+    the request comes from this client, through the coordinator of the group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,16 @@ class TooManyPartitions:
     count: int
 
 
-Refusal: TypeAlias = NotFound | Fenced | DecidedOtherwise | TooManyUnfinished | TooManyPartitions
+@dataclass(frozen=True, slots=True)
+class OffsetsPending:
+    """A commit by another client would drop the offsets that a client of Kafka's protocol added to the transaction."""
+
+    group: str
+
+
+Refusal: TypeAlias = (
+    NotFound | Fenced | DecidedOtherwise | TooManyUnfinished | TooManyPartitions | OffsetsPending
+)
 
 
 def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs) -> TransactionRecord | None:
@@ -168,6 +183,9 @@ def decide(
         return _answer(record, request)
     if request.outcome is Outcome.ABORT:
         return _decided(record, request, kept(record, confirmed), record.metadata, now_us)
+    pending = None if record.kafka is None else record.kafka.offsets
+    if pending is not None and not _is_own(record.kafka, request):
+        return OffsetsPending(pending.group)
     partitions = merged(record.named, request.partitions)
     if not partitions and not request.has_offsets and request.metadata is None:
         return Decided(Outcome.COMMIT, record.epoch)
@@ -270,9 +288,9 @@ def _decided(
     )
     kafka = record.kafka
     if kafka is not None:
-        # An abort that the client has not requested ends the session: otherwise a client that does not know of the
-        # abort would add partitions and offsets to the next transaction.
-        kafka = KafkaSession(epoch=kafka.epoch) if request.reason is EndReason.CLIENT else None
+        # A decision that the client has not requested ends the session: otherwise a client that does not know of the
+        # decision would add partitions and offsets to the next transaction.
+        kafka = KafkaSession(epoch=kafka.epoch) if _is_own(kafka, request) else None
     changed = msgspec.structs.replace(
         record,
         epoch=ProducerEpoch(request.epoch + 1),
@@ -284,6 +302,13 @@ def _decided(
         kafka=kafka,
     )
     return Write(changed, Decided(request.outcome, _after(request.epoch)))
+
+
+def _is_own(session: KafkaSession | None, request: Decide) -> bool:
+    """Return whether the client of a session of Kafka's protocol requests the decision."""
+    return request.is_kafka or (
+        session is not None and session.offsets is not None and session.offsets == request.offsets
+    )
 
 
 def _answer(record: TransactionRecord, request: Decide) -> Decided | Refusal:

@@ -215,6 +215,46 @@ async def test_transactions_of_kafka_are_listed_over_http(start: StartBroker) ->
     assert [each["topic"] for each in described["open_at"]] == ["orders"]
 
 
+async def test_an_abort_by_id_never_splits_a_transaction(start: StartBroker) -> None:
+    """A client whose transaction was aborted by its id cannot go on with the transaction and commit the rest of it.
+
+    Before the abort, a commit by id is refused, because it would drop the offsets of the transaction.
+    """
+    running = await start()
+    bootstrap = kafka_address(running)
+    assert running.addresses.data is not None
+
+    def write() -> Producer:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "copier"})
+        producer = transactional(bootstrap, "copier")
+        producer.begin_transaction()
+        sent(producer, "orders", ["torn"])
+        offsets = [TopicPartition("orders", 0, 1)]
+        producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), SECONDS_MAX)
+        consumer.close()
+        return producer
+
+    def finish(producer: Producer) -> KafkaError:
+        producer.produce("payments", b"rest", partition=0)
+        with pytest.raises(KafkaException) as refused:
+            producer.commit_transaction(SECONDS_MAX)
+        error: KafkaError = refused.value.args[0]
+        return error
+
+    producer = await asyncio.to_thread(write)
+    async with Calls(running.addresses.data) as calls:
+        transaction = (await calls.call("GET", "/v1/transactions/copier")).json["transaction"]
+        committed = await calls.post(f"/v1/transactions/{transaction}:commit", {})
+        aborted = await calls.post(f"/v1/transactions/{transaction}:abort", {})
+    error = await asyncio.to_thread(finish, producer)
+
+    assert (committed.json["code"], committed.json["group"]) == ("not_possible_now", "copier")
+    assert aborted.status == 200
+    assert error.fatal()
+    for topic in ("orders", "payments"):
+        assert await asyncio.to_thread(committed_values, bootstrap, topic) == []
+
+
 async def test_kafkas_tools_list_and_describe_transactions(bootstrap: str) -> None:
     """An administrator sees each producer once, with the state and the partitions of its newest transaction."""
 

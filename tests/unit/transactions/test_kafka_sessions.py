@@ -21,6 +21,7 @@ from fairlead_broker.transactions.decisions import (
     Decide,
     Fenced,
     NotFound,
+    OffsetsPending,
     TooManyPartitions,
     Write,
     begin,
@@ -70,7 +71,8 @@ def ended(
     record: TransactionRecord, outcome: Outcome, reason: EndReason = EndReason.CLIENT
 ) -> TransactionRecord:
     """Return the record after the open transaction has ended."""
-    result = decide(record, Decide(record.epoch, outcome, reason), frozenset(), NOW)  # type: ignore[arg-type]
+    request = Decide(record.epoch, outcome, reason, is_kafka=reason is EndReason.CLIENT)
+    result = decide(record, request, frozenset(), NOW)  # type: ignore[arg-type]
     assert isinstance(result, Write), result
     return result.record
 
@@ -150,10 +152,40 @@ def test_offsets_of_one_group_replace_earlier_ones() -> None:
 def test_the_end_of_a_transaction_drops_its_offsets() -> None:
     """The next transaction of a session has no offsets."""
     record = with_offsets(session(), pending((0, 5)))
-    result = decide(record, Decide(record.epoch, Outcome.COMMIT, has_offsets=True), frozenset(), NOW)  # type: ignore[arg-type]
+    result = decide(
+        record, Decide(record.epoch, Outcome.COMMIT, has_offsets=True, is_kafka=True), frozenset(), NOW
+    )  # type: ignore[arg-type]
 
     assert isinstance(result, Write)
     assert result.record.kafka == KafkaSession(epoch=4)  # type: ignore[arg-type]
+
+
+def test_a_decision_by_another_client_ends_the_session() -> None:
+    """An older client, which states one epoch for all its transactions, cannot go on after an abort by id.
+
+    A commit by id would drop the client's offsets, so it is refused; the same offsets come from the client itself.
+    """
+    record = named(session(), 0)
+    with_pending = with_offsets(record, pending((0, 5)))
+    aborted = decide(with_pending, Decide(record.epoch, Outcome.ABORT), frozenset(), NOW)  # type: ignore[arg-type]
+    committed = decide(record, Decide(record.epoch, Outcome.COMMIT), frozenset(), NOW)  # type: ignore[arg-type]
+    refused = [
+        decide(
+            with_pending,
+            Decide(record.epoch, Outcome.COMMIT, has_offsets=True, offsets=offsets),
+            frozenset(),
+            NOW,
+        )  # type: ignore[arg-type]
+        for offsets in (None, pending((0, 6)))
+    ]
+    own = Decide(record.epoch, Outcome.COMMIT, has_offsets=True, offsets=pending((0, 5)))
+    forwarded = decide(with_pending, own, frozenset(), NOW)  # type: ignore[arg-type]
+
+    assert isinstance(aborted, Write)
+    assert isinstance(committed, Write)
+    assert isinstance(forwarded, Write)
+    assert [stated(each.record, 4) for each in (aborted, committed, forwarded)] == [Fenced(5), Fenced(5), 5]  # type: ignore[arg-type]
+    assert refused == [OffsetsPending("billing")] * 2
 
 
 def test_a_repeated_end_differs_from_an_end_without_a_transaction() -> None:

@@ -176,7 +176,7 @@ class TransactionSessions:
             assert record is not None, "the current transaction has a record"
             if record.kafka is not None and record.kafka.offsets is not None:
                 return await self._commit_with(call, transaction, record.kafka.offsets)
-        request = Decide(transaction.epoch, outcome)
+        request = Decide(transaction.epoch, outcome, is_kafka=True)
         decided = await self._broker.transactions.decide(transaction.producer_id, request, authorize)
         return None if decided.next is None else TransactionId(transaction.producer_id, decided.next)
 
@@ -201,7 +201,7 @@ class TransactionSessions:
     ) -> TransactionId | None:
         producer_id = transaction.producer_id
         decided = await self._broker.transactions.commit_with(
-            {producer_id: Decide(transaction.epoch, Outcome.COMMIT, has_offsets=True)},
+            {producer_id: Decide(transaction.epoch, Outcome.COMMIT, has_offsets=True, is_kafka=True)},
             lambda record: None,
             lambda decision: self._broker.groups.decide(offsets.group, offsets, decision, call.access.owner),
         )

@@ -37,7 +37,13 @@ from fairlead_api.identifiers import ProducerEpoch, ProducerId, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
-from fairlead_broker.registry.transaction_records import EndReason, Outcome, TransactionRecord
+from fairlead_broker.registry.transaction_records import (
+    EndReason,
+    Outcome,
+    PendingOffset,
+    PendingOffsets,
+    TransactionRecord,
+)
 from fairlead_broker.runtime import Broker
 from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.runtime.refusals import partition_not_found
@@ -136,6 +142,7 @@ class TransactionCalls:
             partitions=self._partitions(call, request.partitions),
             metadata=request.metadata,
             has_offsets=request.offsets is not None,
+            offsets=None if request.offsets is None else pending_of(request.offsets),
         )
 
     async def commit_together(self, call: Call) -> None:
@@ -219,7 +226,7 @@ class TransactionCalls:
             opened = await self._broker.transactions.opened([producer_id for producer_id, _ in chosen])
             chosen = [each for each in chosen if each[0] in opened]
         items = [
-            self._description(TransactionId(producer_id, record.epoch), record)
+            self._description(call.access, TransactionId(producer_id, record.epoch), record)
             for producer_id, record in chosen
         ]
         following = cursor_of(str(found[-1][0])) if more and found else None
@@ -234,17 +241,18 @@ class TransactionCalls:
         open_at, silent = await self._broker.transactions.open_at(producer_id)
         await call.answer_json(
             msgspec.structs.replace(
-                self._description(transaction, record),
+                self._description(call.access, transaction, record),
                 open_at=[
                     OpenPartition(
                         transaction=str(TransactionId(producer_id, each.epoch)),
-                        topic=self._broker.metadata.topic_name(each.topic_id),
+                        topic=topic,
                         partition=each.partition,
                         first_offset=each.first_offset,
                         age_seconds=round(each.age_seconds, 3),
                         leader=leader,
                     )
                     for leader, each in open_at
+                    if _is_shown(call.access, topic := self._broker.metadata.topic_name(each.topic_id))
                 ],
                 silent_brokers=list(silent),
             )
@@ -323,7 +331,10 @@ class TransactionCalls:
             raise _not_found(text)
         return TransactionId(producer_id, record.epoch if epoch is None else epoch), record
 
-    def _description(self, transaction: TransactionId, record: TransactionRecord) -> TransactionDescription:
+    def _description(
+        self, access: CallerAccess, transaction: TransactionId, record: TransactionRecord
+    ) -> TransactionDescription:
+        """Return the description of a transaction without the topics that the caller is not allowed to describe."""
         ended, producer_id = record.ended, transaction.producer_id
         return TransactionDescription(
             transaction=str(transaction),
@@ -338,11 +349,11 @@ class TransactionCalls:
                 reason=ended.reason.value,
                 at=format_timestamp(ended.at_us),
             ),
-            named=self._named(record.named),
+            named=self._named(access, record.named),
             unfinished=[
                 UnfinishedTransaction(
                     transaction=str(TransactionId(producer_id, ProducerEpoch(commit.epoch))),
-                    partitions=self._named(commit.partitions),
+                    partitions=self._named(access, commit.partitions),
                 )
                 for commit in record.unfinished
             ],
@@ -350,12 +361,11 @@ class TransactionCalls:
             owner=record.owner,
         )
 
-    def _named(self, partitions: Partitions) -> list[NamedPartitions]:
+    def _named(self, access: CallerAccess, partitions: Partitions) -> list[NamedPartitions]:
         return [
-            NamedPartitions(
-                topic=self._broker.metadata.topic_name(topic_id), topic_id=topic_id, partitions=list(numbers)
-            )
+            NamedPartitions(topic=topic, topic_id=topic_id, partitions=list(numbers))
             for topic_id, numbers in partitions.items()
+            if _is_shown(access, topic := self._broker.metadata.topic_name(topic_id))
         ]
 
 
@@ -364,12 +374,37 @@ def transaction_in_path(call: Call) -> TransactionId:
     return parse_transaction_id(call.parameters["transaction"])
 
 
+def pending_of(offsets: TransactionOffsets) -> PendingOffsets:
+    """Return the offsets of a commit in the form in which the record of a Kafka client's transaction keeps them."""
+    return PendingOffsets(
+        group=offsets.group,
+        member_id=offsets.member_id,
+        member_epoch=offsets.member_epoch,
+        offsets=tuple(
+            PendingOffset(
+                topic=each.topic,
+                topic_id=TopicId(each.topic_id or ""),
+                partition=each.partition,
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+            )
+            for each in offsets.offsets
+        ),
+    )
+
+
 def _transaction_or_none(text: str) -> TransactionId | None:
     """Return the transaction with an id such as `17.4`; None if the text is the name of a producer."""
     try:
         return parse_transaction_id(text)
     except ProblemError:
         return None
+
+
+def _is_shown(access: CallerAccess, topic: str | None) -> bool:
+    """Return whether an answer shows a topic to the caller; a deleted topic has no name that must be hidden."""
+    return topic is None or access.sees(Kind.TOPIC, topic)
 
 
 def _require(call: Call, record: TransactionRecord, operation: Operation) -> None:
