@@ -37,6 +37,7 @@ from fairlead_api.identifiers import ProducerEpoch, ProducerId, TopicId
 from fairlead_api.problems import ProblemError
 from fairlead_api.timestamps import format_timestamp
 from fairlead_api.transaction_id import TransactionId, parse_transaction_id
+from fairlead_broker.access.caller_access import CallerAccess
 from fairlead_broker.registry.transaction_records import (
     EndReason,
     Outcome,
