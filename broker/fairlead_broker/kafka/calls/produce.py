@@ -42,6 +42,7 @@ from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.kafka.protocol.errors import Family, KafkaError, error_of
 from fairlead_broker.kafka.protocol.messages import ProduceResponse
 from fairlead_broker.runtime import AppendResult, Broker, ProduceItem, TopicView
+from fairlead_broker.runtime.leading.leader_replica import LeaderReplica
 from fairlead_broker.transactions.kafka_sessions import with_partitions
 
 BY_ID_SINCE: Final = 13
@@ -68,6 +69,7 @@ class _Part:
     index: int
     records: Any
     view: TopicView | None = None
+    replica: LeaderReplica | None = None
     item: ProduceItem | None = None
     result: AppendResult | None = None
     error: KafkaError = KafkaError.NONE
@@ -241,7 +243,7 @@ class ProduceCalls:
         view = part.view
         assert view is not None, "the topic was found"
         try:
-            replica = self._broker.replicas.find(view.topic_id, PartitionIndex(part.index))
+            part.replica = replica = self._broker.replicas.find(view.topic_id, PartitionIndex(part.index))
             now_us = self._broker.clock.now_us()
             if part.records is None:
                 raise BatchRefusal(
@@ -294,9 +296,12 @@ class ProduceCalls:
             error_message=part.detail,
         )
         view, result = part.view, part.result
-        if part.item is not None and result is not None and view is not None:
+        if part.replica is not None:
+            # A refusal has the log start too: after UNKNOWN_PRODUCER_ID, producers restart their sequences only if
+            # they learn that their last records were deleted.
+            response.log_start_offset = part.replica.log_start_offset
+        if result is not None and view is not None:
             response.base_offset = result.base_offset
-            response.log_start_offset = part.item.partition.log_start_offset
             if view.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
                 response.log_append_time_ms = result.log_append_time_us // 1000
         elif (
