@@ -10,7 +10,7 @@ from cleaning_kit import committed, newest
 from cluster_kit import Cluster, until
 from fairlead import Table
 from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
-from fairlead_api.identifiers import TimestampUs
+from fairlead_api.identifiers import Offset, TimestampUs
 from fairlead_api.problems import ProblemError
 
 EAGER = {"config_values": {"log.cleaner.backoff.ms": 20}, "limits": {"checkpoint_interval_seconds": 0.05}}
@@ -98,10 +98,16 @@ async def test_no_deleted_key_comes_back_with_a_replica_that_was_away(cluster: C
                 await table.put(b"filler", b"")
     await cluster.start(away, **EAGER)
     await cluster.in_sync(topic_id, 1, 2, 3)
+    # A voter returns before it has every record.
+    await cluster.equal(topic_id, Offset(0))
+    log = cluster.log(away, topic_id)
+    await until(
+        lambda: log.checkpoint_high_watermark == log.end_offset, "the replica's records are not committed"
+    )
     copied_again = cluster.broker(away).telemetry.registry.get_sample_value(
         "fairlead_replica_copied_again_total"
     )
-    left = newest(committed(cluster.log(away, topic_id)))
+    left = newest(committed(log))
     if mode == "isr":
         # A voter cannot lead alone.
         for broker in {1, 2, 3} - {away}:
