@@ -77,6 +77,17 @@ class _Chosen:
     """Numbers of records that the round kept and dropped."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    """Which tombstones a complete round removed."""
+
+    limit: Offset
+    now_us: int
+    """Time of the round: tombstones below `limit` whose horizon was earlier have gone."""
+    generation: int
+    """Number of truncations of the log when the round was planned."""
+
+
 class Cleaner:
     """Task that cleans partitions until it is cancelled."""
 
@@ -113,6 +124,8 @@ class Cleaner:
         """Partitions whose last round failed, with the time of the next attempt."""
         self._removed_from: dict[TopicIdPartition, float] = {}
         """Partitions whose last round only removed expired tombstones, with the time of the next such round."""
+        self._removals: dict[TopicIdPartition, _Removal] = {}
+        """Last complete round of each compacted partition."""
         meters.watch(lambda: len(self._uncleanable))
 
     async def run(self) -> None:
@@ -155,6 +168,8 @@ class Cleaner:
             for key in [key for key, due in waiting.items() if due <= now]:
                 del waiting[key]
         replicas = [each for each in self._partitions() if each.config.compacts]
+        for key in self._removals.keys() - {each.key for each in replicas}:
+            del self._removals[key]
         if not replicas:
             self._meters.looked(0.0, 0.0)
             return None
@@ -183,9 +198,25 @@ class Cleaner:
             return True, planned.range.dirty_ratio
         if due is None or partition.key in self._uncleanable:
             return None
-        if due.is_removal and partition.key in self._removed_from:
+        if due.is_removal and (
+            partition.key in self._removed_from or self._removes_nothing(partition, planned)
+        ):
             return None
         return due.is_overdue, due.dirty_ratio
+
+    def _removes_nothing(self, partition: Replica, planned: PlannedRound) -> bool:
+        """Return whether the tombstones that make a round due already had to stay in the last round.
+
+        Without this check, a follower would write its whole log again and again, while its leader keeps the tombstones.
+        """
+        last, horizon_us = self._removals.get(partition.key), partition.log.cleaning.oldest_horizon_us
+        return (
+            last is not None
+            and last.generation == planned.generation
+            and horizon_us is not None
+            and horizon_us < last.now_us
+            and partition.removal_limit() <= last.limit
+        )
 
     def _is_requested(self, partition: Replica, planned: PlannedRound) -> bool:
         """Return whether a requested round has something to clean. A request that has been carried out is dropped."""
@@ -226,6 +257,11 @@ class Cleaner:
             outcome = await self._round(child, chosen, order)
             if outcome != "done":
                 await self._pool.run(partition.log.drop_cleaned)
+            else:
+                facts, generation = order.facts, chosen.planned.generation
+                self._removals[partition.key] = _Removal(
+                    Offset(facts.removal_limit), facts.now_us, generation
+                )
         except LogClosed:
             outcome = "abandoned"
         except StorageFailed as error:
@@ -283,6 +319,8 @@ class Cleaner:
                         swap = partial(partition.log.swap, event, chosen.planned.generation, release_us)
                         if not await self._pool.run(swap):
                             return "abandoned"
+                        if isinstance(partition, LeaderReplica):
+                            partition.tombstones_removed()
                     case RoundDone():
                         generation = chosen.planned.generation
                         if not await self._pool.run(partition.log.note_cleaned, event, generation):

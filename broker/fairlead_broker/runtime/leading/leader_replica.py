@@ -184,6 +184,10 @@ class LeaderReplica:
         """Return the offset below which this replica may remove expired tombstones."""
         return self._leader.removal_limit()
 
+    def tombstones_removed(self) -> None:
+        """Let followers remove expired tombstones as far as a round of this replica has removed tombstones."""
+        self.leadership.tombstones_removed()
+
     @property
     def has_open_transactions(self) -> bool:
         """Whether a transaction is open in the partition."""

@@ -61,7 +61,7 @@ class FollowerPlace(Protocol):
         ...
 
     def offsets_moved(self) -> None:
-        """Report that the high watermark or the log start has advanced."""
+        """Report that the high watermark, the log start, or the offset of removed tombstones has advanced."""
         ...
 
     def ended(self) -> None:
@@ -175,6 +175,11 @@ class Leadership:
     def log_start_moved(self, log_start: Offset) -> None:
         """Pass a new start of the leader's log to the state machine and to the followers."""
         self._step(LogStartMoved(log_start))
+        for place in self._places:
+            place.offsets_moved()
+
+    def tombstones_removed(self) -> None:
+        """Let followers know below which offset the leader's log may now lack tombstones."""
         for place in self._places:
             place.offsets_moved()
 

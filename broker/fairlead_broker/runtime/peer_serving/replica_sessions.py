@@ -34,7 +34,15 @@ class ReplicaCursor:
     that the records arrived.
     """
 
-    __slots__ = ("_sent_high_watermark", "_sent_log_start", "_session", "partition", "resting", "spec")
+    __slots__ = (
+        "_sent_high_watermark",
+        "_sent_log_start",
+        "_sent_removed",
+        "_session",
+        "partition",
+        "resting",
+        "spec",
+    )
 
     def __init__(
         self, session: FollowerSession, partition: LeaderReplica, spec: ReplicaFetchPartition
@@ -46,6 +54,7 @@ class ReplicaCursor:
         """Whether the last answer contained records that the follower has not confirmed yet."""
         self._sent_high_watermark: Offset | None = UNSENT
         self._sent_log_start = UNSENT
+        self._sent_removed = UNSENT
 
     @property
     def has_records(self) -> bool:
@@ -65,7 +74,7 @@ class ReplicaCursor:
             self._session.wake()
 
     def offsets_moved(self) -> None:
-        """Queue the cursor for an answer after a short delay, because the high watermark or log start has advanced."""
+        """Queue the cursor for an answer after a short delay, because an offset in `offsets_if_new` has moved."""
         if not self.resting:
             self._session.look_at(self)
             self._session.wake_soon()
@@ -76,10 +85,14 @@ class ReplicaCursor:
         self._session.wake()
 
     def offsets_if_new(self) -> ReplicaFetchResult | None:
-        """Return the high watermark and the log start if the follower lacks the current values; None otherwise."""
+        """Return high watermark, log start and `removed` if the follower lacks the current values; None otherwise."""
         partition = self.partition
-        high_watermark, log_start = partition.known_high_watermark, partition.log_start_offset
-        if high_watermark == self._sent_high_watermark and log_start == self._sent_log_start:
+        sent = self._sent_high_watermark, self._sent_log_start, self._sent_removed
+        if sent == (
+            partition.known_high_watermark,
+            partition.log_start_offset,
+            partition.log.cleaning.lacks_below,
+        ):
             return None
         return self._result(())
 
@@ -103,6 +116,7 @@ class ReplicaCursor:
             lost = epochs_between(partition.log.leader_epochs, self.spec.fetch_offset, next_offset)
         self._sent_high_watermark = partition.known_high_watermark
         self._sent_log_start = partition.log_start_offset
+        self._sent_removed = Offset(partition.log.cleaning.lacks_below)
         return ReplicaFetchResult(
             topic_id=partition.topic_id,
             partition=partition.index,
@@ -112,7 +126,7 @@ class ReplicaCursor:
             end_offset=partition.log_end_offset,
             next_offset=next_offset,
             lost_epochs=tuple(epoch_begin(each) for each in lost),
-            removed=Offset(partition.log.cleaning.lacks_below),
+            removed=self._sent_removed,
             deleted_to=partition.log.deleted_to,
             data=data,
         )

@@ -25,6 +25,7 @@ from fairlead_broker.runtime.hosting.cleaner import (
     IDLE_SECONDS_MAX,
     PAUSE_SECONDS,
     PAUSE_SECONDS_MAX,
+    REMOVAL_SECONDS,
     Cleaner,
     CleanerSettings,
     _Chosen,
@@ -175,7 +176,7 @@ async def test_a_killed_child_ends_its_round_and_is_started_again(
 
 
 async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) -> None:
-    """Expired tombstones that an absent follower still needs make one round due, but not round after round."""
+    """Expired tombstones that must stay make one round due, and the next only once the removal limit has risen."""
     batches = KeyedBatches(kit.replica.log, time_us=FIRST_TIME_US + 10**6)
     batches.append([(b"k0", None)])
     roll(kit.replica.log)
@@ -184,10 +185,18 @@ async def test_tombstones_that_must_stay_cause_no_round_after_another(kit: Kit) 
     kit.clock.time_us += 10**12
     await ran(kit, "done", count=2)
     chosen = await kit.cleaner._choose()
+    kit.clock.time_us += round(REMOVAL_SECONDS * 1e6) + 1
+    later = await kit.cleaner._choose()
+    stayed = b"k0" in {record.key for record in committed(kit.replica.log)}
+    kit.replica.limit = None
+    await ran(kit, "done", count=3)
+    kit.partitions.clear()
+    none = await kit.cleaner._choose()
 
-    assert chosen is None
-    assert kit.count("fairlead_cleaner_rounds_total", outcome="done") == 2
-    assert b"k0" in {record.key for record in committed(kit.replica.log)}
+    assert (chosen, later, none) == (None, None, None)
+    assert stayed
+    assert b"k0" not in {record.key for record in committed(kit.replica.log)}
+    assert not kit.cleaner._removals
 
 
 async def test_a_refused_swap_claims_no_removed_tombstone(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,24 @@ class TestWaiting:
 
         assert (told.log_start, list(told.data)) == (1, [])
 
+    async def test_removed_tombstones_are_told_without_records(self, start: StartLeading) -> None:
+        """A round of the leader that removes tombstones tells followers of an idle partition, which wait for it."""
+        leading = await start(isr=(1, 2))
+        second = leading.follower()
+        await leading.produce(b"a", b"b", acks=Acks.LEADER)
+        await second.catch_up()
+        await second.fetch()
+        parked = asyncio.ensure_future(second.fetch(30_000))
+        await asyncio.sleep(0)  # noqa: TID251 - yields to the loop once, does not wait
+
+        leading.partition.log.note_removed(Offset(2))
+        leading.partition.tombstones_removed()
+        [told] = await asyncio.wait_for(parked, 10)
+        leading.partition.tombstones_removed()
+
+        assert (told.removed, list(told.data)) == (2, [])
+        assert await second.fetch() == []
+
     async def test_wait_ends_with_nothing(self, start: StartLeading) -> None:
         """A wait that expires is answered without partitions."""
         leading = await start()
