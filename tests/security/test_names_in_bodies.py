@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.routes import ROUTES
 from security_kit import REFUSALS, Secured, path_of
+from waiting import LOOK_SECONDS, SECONDS_MAX, pause
 
 UNKNOWN: Final = "1b4e28ba-2fa1-4d3b-a3f5-ef19b5a7633b"
 OFFSET: Final = {"topic": "hidden", "partition": 0, "offset": 0}
@@ -309,6 +311,33 @@ async def test_an_answer_leaves_hidden_names_out(secured: Secured) -> None:
     ]
     assert [b"shown" in seen[name] for name in ("metadata", "list_topics")] == [True, True]
     assert msgspec.json.decode(seen["list_groups"])["next"] is None
+
+
+async def test_a_visible_transaction_leaves_hidden_topics_out(secured: Secured) -> None:
+    """Answers about a transaction that the caller may describe contain no topic that the caller may not describe."""
+    token, hidden_id, transaction = await scene(secured)
+    await secured.acl("user:ann", "describe", "producer:hidden")
+    for topic in ("hidden", "shown"):
+        path = f"/v1/topics/{topic}/partitions/0/records"
+        sent = await secured.call("POST", path, secured.admin, RECORD, fairlead_transaction=transaction)
+        assert sent.status == 200, sent
+
+    async def answers(caller: str) -> list[Any]:
+        """Return the description of the transaction, and its entry in the list."""
+        described = await secured.call("GET", f"/v1/transactions/{transaction}", caller)
+        [listed] = (await secured.call("GET", "/v1/transactions", caller)).json["items"]
+        return [described.json, listed]
+
+    async with asyncio.timeout(SECONDS_MAX):
+        while len((full := await answers(secured.admin))[0]["open_at"]) < 2:
+            await pause(LOOK_SECONDS)
+    seen = await answers(token)
+
+    assert hidden_id not in str(seen)
+    assert [[each["topic"] for each in answer["named"]] for answer in seen] == [["shown"]] * 2
+    assert [{each["topic"] for each in answer["named"]} for answer in full] == [{"hidden", "shown"}] * 2
+    assert [each["topic"] for each in seen[0]["open_at"]] == ["shown"]
+    assert {each["topic"] for each in full[0]["open_at"]} == {"hidden", "shown"}
 
 
 async def test_a_tag_of_metadata_belongs_to_a_caller_and_its_access(secured: Secured) -> None:

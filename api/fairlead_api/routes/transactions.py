@@ -48,6 +48,10 @@ _COMMIT_NEEDS: Final = (
     each_in_body(Operation.READ, Kind.GROUP),
     each_in_body(Operation.READ, Kind.TOPIC),
 )
+_DESCRIPTION_NEEDS: Final = (
+    each_in_answer(Operation.DESCRIBE, Kind.PRODUCER),
+    each_in_answer(Operation.DESCRIBE, Kind.TOPIC),
+)
 _STATE: Final = QueryParameter(
     name="state",
     kind=ParameterKind.CHOICE,
@@ -129,7 +133,7 @@ TRANSACTION_ROUTES: Final = (
         method="GET",
         path="/v1/transactions",
         summary="Producers with transactions, page by page in a fixed order",
-        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.PRODUCER)),
+        access=self_with(*_DESCRIPTION_NEEDS),
         query=(_STATE, _NAMES, LIMIT, AFTER),
         answers=(_json(Page[TransactionDescription], "one page of producers; a page may be short"),),
         problems=_STORE,
@@ -140,7 +144,7 @@ TRANSACTION_ROUTES: Final = (
         method="GET",
         path="/v1/transactions/{transaction}",
         summary="The transactions of a producer, and the partitions in which one is open",
-        access=self_with(each_in_answer(Operation.DESCRIBE, Kind.PRODUCER)),
+        access=self_with(*_DESCRIPTION_NEEDS),
         path_parameters=_PRODUCER,
         answers=(_json(TransactionDescription, "the producer's transactions"),),
         problems=("transaction_not_found", *_STORE),

@@ -169,7 +169,9 @@ NEEDS = {
         " read group (each in the request), read topic (each in the request)"
     ): "commit_transaction commit_transactions",
     "self, delete producer (each in the request)": "delete_transaction",
-    "self, describe producer (each in the answer)": "list_transactions describe_transaction",
+    "self, describe producer (each in the answer), describe topic (each in the answer)": (
+        "list_transactions describe_transaction"
+    ),
     "self, describe security (each in the request)": "check_acls",
     "describe cluster": "describe_cluster list_brokers list_broker_reports describe_cluster_config "
     "describe_broker_config list_links "
