@@ -237,8 +237,8 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             self._check_writable()
             self._check_end(end_offset)
-            cut = may_cut and self._cut_to_merged(data)
-            start = self._begin_amid(data)
+            start, deleted_to = self._log_start, self.deleted_to
+            cut = self._cut_to_merged(data, may_cut=may_cut)
             for run in read_copies(data, self._end, self.last_epoch, leader_epoch):
                 with self._health:
                     self._epochs.take_over(run.epoch, run.start_offset, self._end)
@@ -247,37 +247,31 @@ class PartitionLog(ReadableLog):
                 # Bytes that were already reported as synced are synced again.
                 self.sync()
             if start > self._log_start:
-                # The bytes are synced first: after a crash, a recovery point within unsynced bytes would be
-                # incorrect.
-                self.sync()
+                # The bytes were synced first: after a crash, a recovery point within unsynced bytes would be incorrect.
                 self._log_start = start
                 self.checkpoint_high_watermark = max(self.checkpoint_high_watermark, start)
+                self.note_deleted(deleted_to)
 
-    def _cut_to_merged(self, data: memoryview) -> bool:
+    def _cut_to_merged(self, data: memoryview, *, may_cut: bool) -> bool:
         """Durably cut the log if it ends inside the first batch in `data`. Returns whether the log was cut.
+
+        A leader merges batches, and may delete records up to an offset inside a batch; it sends the whole batch. If the
+        log start is inside the batch too, the log is restarted at the base offset of the batch, and the caller moves
+        the log start up again. An empty log has nothing to lose, so `may_cut` does not matter for it.
 
         Raises `LogCut` if no batch of the log ends where the leader's batch begins.
         """
-        base, last = first_offsets(data)
-        end = self._end
-        if not self._log_start <= base < end <= last:
+        start, end = self._log_start, self._end
+        if not data or not (may_cut or start == end):
             return False
-        if self.truncate_to(base) != base:
+        base, last = first_offsets(data)
+        if not base < end <= last:
+            return False
+        if base < start:
+            self.restart_at(base, self.epoch_before(base))
+        elif self.truncate_to(base) != base:
             raise LogCut(self.folder, self._end, base)
         return True
-
-    def _begin_amid(self, data: memoryview) -> Offset:
-        """Restart an empty log at the base offset of the first batch in `data` if the log start is inside that batch.
-
-        Returns the log start that the restarted log must keep. A leader may delete records up to an offset inside a
-        batch, and sends the whole batch that contains the offset.
-        """
-        start = self._log_start
-        if start == self._end and data:
-            base, last = first_offsets(data)
-            if base < start <= last:
-                self.restart_at(base, self.epoch_before(base))
-        return start
 
     def skip_to(self, offset: Offset, lost_epochs: Iterable[EpochStart]) -> None:
         """Durably move the log's end forward to an offset, by starting a new segment there.
@@ -678,8 +672,13 @@ class PartitionLog(ReadableLog):
         with self._write_lock:
             changed = replace(self.cleaning, removed=int(removed), removing=int(lacks_below))
             if changed != self.cleaning:
-                self.cleaning = changed
-                self._write_checkpoint()
+                before, self.cleaning = self.cleaning, changed
+                try:
+                    self._write_checkpoint()
+                except Shortage:
+                    # The next attempt must write the checkpoint before any batch is appended.
+                    self.cleaning = before
+                    raise
 
     def note_cleaned(self, done: RoundDone, generation: int) -> bool:
         """Record the end of a round. The next checkpoint makes it durable; until then, a restart repeats the round.

@@ -179,6 +179,31 @@ class TestRestart:
             made_by(2, 10, records=6), made_by(2, 16)
         )
 
+    @pytest.mark.parametrize("has_crashed", [False, True])
+    def test_a_merged_batch_may_begin_below_the_log_start(self, box: LogBox, has_crashed: bool) -> None:
+        """A log that ends inside a merged batch takes it if records may be dropped, and keeps its log start."""
+        log = box.open(SMALL)
+        log.append_copies(copies(*(made_by(1, at) for at in range(0, 60, 2)), made_by(2, 60, records=60)))
+        log.sync()
+        log.checkpoint_high_watermark = log.end_offset
+        log.delete_to(Offset(100))
+        merged = copies(made_by(2, 90, records=61), made_by(2, 151))
+        with pytest.raises(BadCopy):
+            log.append_copies(merged)
+        kept = (log.log_start_offset, log.end_offset)
+        log.append_copies(merged, Offset(120), may_cut=True)
+        if has_crashed:
+            box.opened.write_checkpoint()
+            box.kill()
+            log = box.open(SMALL)
+
+        assert kept == (100, 120)
+        assert (log.log_start_offset, log.synced_offset, log.end_offset) == (100, 153, 153)
+        assert (log.checkpoint_high_watermark, log.deleted_to) == (100, 100)
+        assert log.read(Offset(100), 1 << 20, Offset(153)).data == merged
+        assert log.last_epoch == 2
+        assert not log.damaged
+
     def test_a_sync_under_way_does_not_count(self, box: LogBox) -> None:
         """A sync point from before a restart marks no offset of the restarted log as synced."""
         log = box.open()
@@ -238,6 +263,28 @@ def test_a_damaged_first_batch_is_a_bad_copy(box: LogBox, make: BatchMaker, bit:
             log.append_copies(memoryview(damaged))
 
         assert (log.log_start_offset, log.end_offset) == (258, 258)
+
+
+def test_a_full_disk_does_not_hide_that_removed_tombstones_must_be_lowered(
+    box: LogBox, faults: FaultyStorage
+) -> None:
+    """If the lowered offset of removed tombstones finds no space, the next attempt makes it durable."""
+    log = box.open(SMALL)
+    log.append_copies(copies(made_by(1, 0), made_by(1, 2)))
+    log.take_removed(Offset(4))
+    before = log.cleaning
+    faults.room_bytes, faults.full_suffixes = 0, {".tmp"}
+    with pytest.raises(DiskFull):
+        log.lower_removed(Offset(2))
+    failed = log.cleaning
+    faults.room_bytes = None
+    log.lower_removed(Offset(2))
+    box.kill()
+    log = box.open(SMALL)
+
+    assert failed == before
+    assert (before.removed, before.lacks_below) == (4, 4)
+    assert (log.cleaning.removed, log.cleaning.lacks_below) == (2, 2)
 
 
 def test_a_full_disk_leaves_a_log_unchanged_that_should_restart(

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from cleaning_kit import clean_log, committed, newest, order_for, roll
 from fairlead_api.batch.batches import encode, record_batch
-from fairlead_api.identifiers import Acks, Offset
+from fairlead_api.batch.header import STAMP_BYTES, make_stamp, read_header
+from fairlead_api.identifiers import Acks, Offset, TimestampUs
 from fairlead_broker.compaction.fates import VERBATIM_BYTES
 from fairlead_broker.log import PartitionLog
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, clean
@@ -18,7 +19,7 @@ from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.registry.records import InSync, PartitionRecord, Quorum
 from fairlead_broker.runtime.leading.producing import ProduceItem
 from following_kit import RealFollower, everything, start_following
-from leading_kit import LEADER, SECOND, Leading, Tasks, start_leading
+from leading_kit import LEADER, LEADER_EPOCH, SECOND, Leading, Tasks, start_leading
 from log_kit import FIRST_TIME_US
 from waiting import until
 
@@ -122,6 +123,48 @@ async def test_a_follower_inside_a_merged_batch_takes_the_whole_batch(
     assert copied == everything(led)
     assert len({record.offset for record in committed(log)}) == 3
     assert log.synced_offset == 3
+
+
+async def test_a_cleaned_log_that_is_cut_below_its_cleaned_offset_is_copied_again(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    """A follower that dropped a record in favour of a newer record gets it back if the leader lacks the newer one."""
+    leading, follower = await begun(tmp_path, tasks)
+    # A large batch is not merged with its neighbours.
+    await put(leading, b"large", bytes(VERBATIM_BYTES))
+    await follower.caught_up(3)
+    log = await away(follower)
+    data = encode(record_batch([b"2"], [b"kept"], [FIRST_TIME_US], default_timestamp_us=0)).to_bytes()
+    stamp = make_stamp(read_header(data), Offset(3), LEADER_EPOCH, TimestampUs(FIRST_TIME_US))
+    log.append_copies(memoryview(stamp + data[STAMP_BYTES:]), Offset(3), LEADER_EPOCH)
+    log.checkpoint_high_watermark = Offset(4)
+    roll(log)
+    clean_log(log, FIRST_TIME_US)
+    cleaned = [record.offset for record in committed(log)]
+    follower.follow(0, await leading.stored(), log)
+    copied = await follower.caught_up(3)
+
+    assert cleaned == [1, 2, 3]
+    assert copied == everything(leading.partition.log)
+
+
+async def test_a_merged_batch_that_begins_below_the_log_start_is_taken(tmp_path: Path, tasks: Tasks) -> None:
+    """A follower whose log ends inside a merged batch that begins below the leader's log start takes the batch."""
+    leading, follower = await begun(tmp_path, tasks)
+    # A large batch is not merged with its neighbours.
+    await put(leading, b"large", bytes(VERBATIM_BYTES))
+    await follower.caught_up(3)
+    log = await away(follower)
+    await put(leading, b"later", b"2")
+    led = await settled(leading, 3)
+    clean_log(led, FIRST_TIME_US)
+    led.advance_log_start(Offset(1))
+    follower.follow(0, await leading.stored(), log)
+    copied = await follower.caught_up(3)
+
+    assert copied == everything(led)
+    assert [record.offset for record in committed(log)] == [1, 2]
+    assert (log.log_start_offset, log.synced_offset) == (1, 3)
 
 
 async def test_a_copy_is_as_little_cleaned_as_its_source(tmp_path: Path, tasks: Tasks) -> None:
