@@ -9,7 +9,7 @@ batches that this module returns in the same way as batches from all other clien
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 import fairlead_kafka_records
@@ -250,26 +250,48 @@ def empty(base_offset: int, last_offset: int, leader_epoch: int) -> bytes:
     return bytes(_sealed(packed))
 
 
-def translate(
-    parts: Iterable[Buffer], bytes_max: int, *, zstd: bool = True
-) -> tuple[list[bytes | bytearray], int | None]:
-    """Translate stored batches until the Kafka batches exceed `bytes_max` bytes; the first batch is always kept.
+def is_costly_to_read(parts: Sequence[Buffer]) -> bool:
+    """Return whether the translation of stored batches takes so long that it must run in a thread.
 
-    Each part is a sequence of whole batches. Returns the Kafka batches, and the offset after the last batch, or None if
-    there are no batches.
+    Each part is a sequence of whole batches. Batches after a damaged header are not counted, because the translation
+    ends at that header.
+    """
+    if sum(map(len, parts)) > ON_LOOP_BYTES_MAX:
+        return True
+    try:
+        return any(header.codec for part in parts for _, header in iterate_headers(part))
+    except ProblemError:
+        return False
+
+
+def translate(
+    parts: Iterable[Buffer], bytes_max: int, opened_bytes_max: int, *, zstd: bool = True
+) -> tuple[list[bytes | bytearray], int]:
+    """Translate stored batches until the Kafka batches exceed `bytes_max`, or their open records `opened_bytes_max`.
+
+    The first batch is always translated. Each part is a sequence of whole batches. Returns the Kafka batches, and the
+    number of bytes of their records before compression. A damaged batch ends the translation; if it is the first
+    batch, the problems of `to_kafka` are raised.
     """
     translated: list[bytes | bytearray] = []
-    left, next_offset = bytes_max, None
-    for part in parts:
-        view = memoryview(part)
-        for at, header in iterate_headers(view):
-            packed = to_kafka(view[at : at + header.total_bytes], zstd=zstd)
-            left -= len(packed)
-            if translated and left < 0:
-                return translated, next_offset
-            translated.append(packed)
-            next_offset = header.next_offset
-    return translated, next_offset
+    nbytes = opened = 0
+    try:
+        for part in parts:
+            view = memoryview(part)
+            for at, header in iterate_headers(view):
+                opens_to = opened + header.uncompressed_bytes
+                if translated and opens_to > opened_bytes_max:
+                    return translated, opened
+                packed = to_kafka(view[at : at + header.total_bytes], zstd=zstd)
+                nbytes += len(packed)
+                if translated and nbytes > bytes_max:
+                    return translated, opened
+                translated.append(packed)
+                opened = opens_to
+    except ProblemError:
+        if not translated:
+            raise
+    return translated, opened
 
 
 def _read_kafka_header(view: memoryview) -> KafkaHeader:

@@ -31,7 +31,16 @@ from fairlead_api.batch.rewritten_batches import Cover, encode_rewritten
 from fairlead_api.batch.validation import UNLIMITED_US, ValidationLimits, validate_produced
 from fairlead_api.identifiers import Offset, ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError
-from fairlead_broker.kafka.batches import BatchRefusal, empty, from_kafka, is_costly, to_kafka, translate
+from fairlead_broker.kafka.batches import (
+    ON_LOOP_BYTES_MAX,
+    BatchRefusal,
+    empty,
+    from_kafka,
+    is_costly,
+    is_costly_to_read,
+    to_kafka,
+    translate,
+)
 from fairlead_broker.kafka.codecs import SNAPPY_BLOCKS_MAX, KafkaCodec
 from refusals import raises, refuses
 
@@ -316,16 +325,40 @@ def test_an_epoch_that_kafka_cannot_express_is_left_out(
 def test_a_fetch_is_filled_up_to_its_limit() -> None:
     """Batches are translated until the limit is reached; the first batch is translated regardless of its size."""
     batches = [stamped(stored([Record(0, 0, None, b"a" * 100, ())]), at) for at in range(5)]
-    size = len(to_kafka(batches[0]))
+    size, opens_to = len(to_kafka(batches[0])), read_header(batches[0]).uncompressed_bytes
     parts = [b"".join(batches[:2]), b"".join(batches[2:])]
-    whole, end = translate(parts, 5 * size)
-    some, middle = translate(parts, 4 * size - 1)
-    one, first = translate(parts, 1)
+    whole, all_opened = translate(parts, 5 * size, 5 * opens_to)
+    some, some_opened = translate(parts, 4 * size - 1, 5 * opens_to)
+    opened, few_opened = translate(parts, 5 * size, 3 * opens_to - 1)
+    one, one_opened = translate(parts, 1, 1)
 
-    assert (len(whole), end) == (5, 5)
-    assert (len(some), middle) == (3, 3)
-    assert (len(one), first) == (1, 1)
-    assert translate([], 100) == ([], None)
+    assert (len(whole), all_opened) == (5, 5 * opens_to)
+    assert (len(some), some_opened) == (3, 3 * opens_to)
+    assert (len(opened), few_opened) == (2, 2 * opens_to)
+    assert (len(one), one_opened) == (1, opens_to)
+    assert translate([], 100, 100) == ([], 0)
+
+
+def test_a_damaged_batch_ends_a_fetch() -> None:
+    """The batches before a damaged batch are translated; a damaged first batch is a problem."""
+    batches = [stamped(stored([Record(0, 0, None, b"a", ())]), at) for at in range(3)]
+    batches[1] = batches[1][:-1] + bytes((batches[1][-1] ^ 1,))
+    translated, _ = translate([b"".join(batches)], LIMIT, LIMIT)
+
+    assert translated == [to_kafka(batches[0])]
+    with refuses("crc_mismatch"):
+        translate(batches[1:], LIMIT, LIMIT)
+
+
+def test_large_and_compressed_batches_are_costly_to_read() -> None:
+    """Batches are costly if one is compressed or all are large; batches after damage do not count."""
+    plain = stamped(stored([Record(0, 0, None, b"a" * 1000, ())]))
+    packed = stamped(stored([Record(0, 0, None, b"a" * 1000, ())], Codec.ZSTD))
+
+    assert is_costly_to_read([plain, plain + packed])
+    assert is_costly_to_read([plain] * (ON_LOOP_BYTES_MAX // len(plain) + 1))
+    assert not is_costly_to_read([plain, plain])
+    assert not is_costly_to_read([plain, plain[:-1], packed])
 
 
 RECORD = bytes.fromhex("0e 00 00 00 01 02 61 00")

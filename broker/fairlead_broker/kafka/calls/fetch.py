@@ -10,7 +10,7 @@ from uuid import UUID
 from fairlead_api.access_needs import Operation
 from fairlead_api.identifiers import BrokerId, LeaderEpoch, Offset, PartitionIndex
 from fairlead_api.problems import ProblemError
-from fairlead_broker.kafka.batches import empty, translate
+from fairlead_broker.kafka.batches import empty, is_costly_to_read, translate
 from fairlead_broker.kafka.calls.call import KafkaCall
 from fairlead_broker.kafka.calls.places import (
     NO_ID,
@@ -66,6 +66,7 @@ class FetchCalls:
     def __init__(self, broker: Broker, new_id: Callable[[], str]) -> None:
         """`new_id` returns a random UUID, part of which becomes the id of a session."""
         self._broker = broker
+        self._bytes_max = broker.settings.limits.fetch_bytes_max
         self._seconds = broker.telemetry.metric("fairlead_kafka_translation_seconds").labels("out")
         self._sessions = FetchSessions(lambda: UUID(new_id()).int % SESSION_ID_MAX + 1)
         broker.telemetry.metric("fairlead_kafka_fetch_sessions").set_function(lambda: len(self._sessions))
@@ -87,7 +88,7 @@ class FetchCalls:
         held = self._broker.answers.hold()
         try:
             await self._read(call, [part for part in parts if part.view is not None], held, len(parts))
-            self._translate(call, parts)
+            await self._translate(call, parts)
             nbytes = sum(len(part.records) for part in parts)
             held.resize(nbytes)
             error = next((part.error for part in parts if part.error), KafkaError.NONE)
@@ -154,18 +155,36 @@ class FetchCalls:
             else:
                 part.result = result
 
-    def _translate(self, call: KafkaCall, parts: list[_Part]) -> None:
+    async def _translate(self, call: KafkaCall, parts: list[_Part]) -> None:
+        """Set the records of each partition; large and compressed batches are translated in a thread."""
+        bytes_max = min(max(1, call.request.max_bytes), self._bytes_max)
+        zstd = call.version >= ZSTD_SINCE
+        data = [each for part in parts if part.result is not None for each in part.result.data]
+        if is_costly_to_read(data):
+            await self._broker.validation.submit(self._translate_parts, parts, bytes_max, zstd)
+        else:
+            self._translate_parts(parts, bytes_max, zstd)
+
+    def _translate_parts(self, parts: list[_Part], bytes_max: int, zstd: bool) -> None:
+        """Translate batches of all partitions until the records exceed `bytes_max`, in Kafka's format or opened."""
         began = self._broker.clock.monotonic()
-        left, zstd = max(1, call.request.max_bytes), call.version >= ZSTD_SINCE
+        left = left_opened = bytes_max
         for part in parts:
             result = part.result
             if result is None:
                 continue
             if result.data:
-                if left > 0:
-                    batches, _ = translate(result.data, left, zstd=zstd)
-                    left -= sum(map(len, batches))
-                    part.records = batches[0] if len(batches) == 1 else b"".join(batches)
+                if left <= 0 or left_opened <= 0:
+                    continue
+                try:
+                    batches, opened = translate(result.data, left, left_opened, zstd=zstd)
+                except ProblemError:
+                    # The damage affects only this partition. Consumers do not expect the errors of other calls here.
+                    part.error = KafkaError.CORRUPT_MESSAGE
+                    continue
+                left -= sum(map(len, batches))
+                left_opened -= opened
+                part.records = batches[0] if len(batches) == 1 else b"".join(batches)
             elif result.next_offset > part.wanted.offset:
                 # Every record up to that offset belongs to an aborted transaction. A reader moves on only when it
                 # receives a batch.
