@@ -123,15 +123,21 @@ class TransactionStore:
         return NamedProducer(record.producer_id, record.transactional, item.mod_revision)
 
     async def create(
-        self, producer_id: ProducerId, record: TransactionRecord, replaced: NamedProducer | None
+        self,
+        producer_id: ProducerId,
+        record: TransactionRecord,
+        replaced: NamedProducer | None,
+        ending: Mapping[ProducerId, Replacement] | None = None,
     ) -> Standing | None:
         """Write the first record of a producer, together with its name, if it has one.
 
-        `replaced`: previous producer with the name. Returns None if the name was taken or changed by another call.
+        `replaced`: previous producer with the name; `ending`: its record, which the same write ends. Returns None if
+        another call took or changed the name, or changed this record.
         """
         key = self._keys.transaction(producer_id)
-        compares: list[Compare] = [absent(key)]
-        puts: list[Operation] = [Put(key, encode(record))]
+        compares, puts = self.replacement(ending or {})
+        compares.append(absent(key))
+        puts.append(Put(key, encode(record)))
         if record.name is not None:
             name = self._keys.producer_name(record.name)
             compares.append(unchanged_since(name, 0 if replaced is None else replaced.revision))
@@ -146,12 +152,18 @@ class TransactionStore:
         return Standing(record, result.revision) if result.succeeded else None
 
     async def forget(self, producer_id: ProducerId, standing: Standing) -> bool:
-        """Delete the record of a producer and its name. Returns False if the record was changed in the meantime."""
+        """Delete the record of a producer, and its name unless another producer has the name now.
+
+        Returns False if the record or the name was changed in the meantime.
+        """
         key = self._keys.transaction(producer_id)
-        deletes = [Delete(key)]
-        if standing.record is not None and standing.record.name is not None:
-            deletes.append(Delete(self._keys.producer_name(standing.record.name)))
-        result = await self._coordination.transact((unchanged_since(key, standing.revision),), deletes)
+        compares, deletes = [unchanged_since(key, standing.revision)], [Delete(key)]
+        name = None if standing.record is None else standing.record.name
+        named = None if name is None else await self.find_name(name)
+        if name is not None and named is not None and named.producer_id == producer_id:
+            compares.append(unchanged_since(self._keys.producer_name(name), named.revision))
+            deletes.append(Delete(self._keys.producer_name(name)))
+        result = await self._coordination.transact(compares, deletes)
         return result.succeeded
 
     async def page(

@@ -169,6 +169,18 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
     )
 
 
+def retired(record: TransactionRecord, now_us: TimestampUs) -> TransactionRecord:
+    """Return the record of a producer id whose name continues with a new producer id.
+
+    The open transaction is aborted, and no client knows an epoch with which it could go on.
+    """
+    nameless = msgspec.structs.replace(record, name=None, kafka=None, used_us=now_us)
+    if record.epoch > EPOCH_MAX:
+        return nameless
+    ended = EndedTransaction(epoch=record.epoch, outcome=Outcome.ABORT, reason=EndReason.FENCED, at_us=now_us)
+    return msgspec.structs.replace(nameless, epoch=ProducerEpoch(record.epoch + 1), ended=ended, named={})
+
+
 def decide(
     record: TransactionRecord | None, request: Decide, confirmed: Confirmed, now_us: TimestampUs
 ) -> Write | Decided | Refusal:

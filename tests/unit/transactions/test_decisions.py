@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from fairlead_api.transaction_id import EPOCH_MAX
 from fairlead_broker.registry.records import decode, encode
 from fairlead_broker.registry.transaction_records import (
     EndedTransaction,
@@ -35,6 +36,7 @@ from fairlead_broker.transactions.decisions import (
     is_forgotten,
     name_partition,
     restored,
+    retired,
     without_confirmed,
 )
 from fairlead_broker.transactions.outcomes import Finding, TransactionState, finding, state_of
@@ -228,6 +230,19 @@ def test_partitions_are_named_once() -> None:
     assert name_partition(record, 4, ORDERS, 7) is record  # type: ignore[arg-type]
     assert name_partition(ended, 4, ORDERS, 8) == DecidedOtherwise(ABORT, EndReason.TIMEOUT, 5)  # type: ignore[arg-type]
     assert name_partition(ended, 3, ORDERS, 8) == Fenced(5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "following"), [(4, 5), (EPOCH_MAX, EPOCH_MAX + 1), (EPOCH_MAX + 1, EPOCH_MAX + 1)]
+)
+def test_a_retired_producer_id_is_fenced(epoch: int, following: int) -> None:
+    """The name leaves the record, and no epoch is open that a client knows; commits stay unfinished."""
+    unfinished = (UnfinishedCommit(epoch=2, partitions={ORDERS: (1,)}),)  # type: ignore[arg-type, dict-item]
+    record = retired(opened(epoch, unfinished=unfinished), NOW + 1)  # type: ignore[arg-type]
+
+    assert (record.name, record.epoch, record.used_us) == (None, following, NOW + 1)
+    assert record.unfinished == unfinished
+    assert commit(record, min(epoch, EPOCH_MAX), 0) == Fenced(following)  # type: ignore[arg-type]
 
 
 def test_a_restored_store_aborts_what_it_does_not_know() -> None:

@@ -18,12 +18,10 @@ from fairlead_api.identifiers import BrokerId, PartitionIndex, ProducerEpoch, Pr
 from fairlead_api.problems import ProblemError
 from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock, ExpiryTime
-from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
+from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge
 from fairlead_broker.coordination.transaction_store import (
     ABSENT,
     READ_MAX,
-    NamedProducer,
-    Standing,
     TransactionStore,
 )
 from fairlead_broker.peers.peers import Peers, PeerUnavailable
@@ -31,6 +29,7 @@ from fairlead_broker.peers.transaction_messages import OpenAt
 from fairlead_broker.registry.metadata import ClusterMetadata
 from fairlead_broker.registry.transaction_records import EndReason, Outcome, TransactionRecord
 from fairlead_broker.runtime import refusals
+from fairlead_broker.runtime.transactions.begins import Authorize, Begins, Begun
 from fairlead_broker.runtime.transactions.decision_writes import Change, DecisionWrites
 from fairlead_broker.runtime.transactions.ends import TransactionEnds
 from fairlead_broker.runtime.transactions.joint_commits import JointCommits
@@ -44,7 +43,6 @@ from fairlead_broker.transactions.decisions import (
     NotFound,
     TooManyUnfinished,
     Write,
-    begin,
     committed,
     decide,
     is_forgotten,
@@ -53,13 +51,8 @@ from fairlead_broker.transactions.decisions import (
     without_confirmed,
 )
 
-Authorize = Callable[[TransactionRecord], None]
-"""Function that raises a problem if the caller is not allowed to change the transactions of a producer, and
-`HiddenProducer` if the producer must look missing to the caller."""
 TRANSACTION_LEVEL: Final = 2
 """Lowest feature level at which every broker supports transactions."""
-ATTEMPTS_MAX: Final = 20
-"""Maximum number of attempts to create a name. An attempt fails only if another call changed the record of the name."""
 PAGE_MAX: Final = 100
 """Number of records that are examined at once."""
 
@@ -79,14 +72,6 @@ def check_level(level: int) -> None:
             f"transactions need feature level {TRANSACTION_LEVEL}, the cluster is at {level}; raise it"
             f" with: fairlead cluster config -c {FEATURE_LEVEL_KEY}={TRANSACTION_LEVEL}",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """New open transaction."""
-
-    transaction: TransactionId
-    record: TransactionRecord
 
 
 @dataclass(slots=True)
@@ -122,30 +107,19 @@ class Transactions:
         self.ends = ends
         self.looks = looks
         self._meters = meters
-        self._new_id = new_id
         self._metadata = metadata
         self._peers = peers
         self._clock = clock
         self._expiry = ExpiryTime(clock)
         self._spawn = spawn
+        self._begins = Begins(store, writes, ends, meters, new_id, clock, self._hint)
 
     async def begin(self, request: Begin, authorize: Authorize) -> Begun:
         """Begin a transaction. If a name is given, the open transaction of its producer is aborted (rule 7.1.2).
 
         Raises `coordination_unavailable`, or `conflict` if the name belongs to a producer without transactions.
         """
-        try:
-            for _ in range(ATTEMPTS_MAX):
-                named = None if request.name is None else await self._find(request.name)
-                begun = None if named is None else await self._begin_again(named, request, authorize)
-                begun = begun or await self._create(request, named)
-                if begun is not None:
-                    return begun
-        except CoordinationError as error:
-            raise refusals.store_unavailable(error) from error
-        raise ProblemError(
-            "conflict", f"other calls changed the producer name {request.name} at the same time"
-        )
+        return await self._begins.begin(request, authorize)
 
     async def decide(self, producer_id: ProducerId, request: Decide, authorize: Authorize) -> Decided:
         """Commit or abort a transaction (rules 7.1.3 to 7.1.5).
@@ -422,49 +396,6 @@ class Transactions:
         """Report the unfinished commits of a stored record to the leaders."""
         if record is not None:
             self.ends.written(producer_id, record)
-
-    async def _find(self, name: str) -> NamedProducer | None:
-        named = await self._store.find_name(name)
-        if named is not None and not named.is_transactional:
-            raise ProblemError("conflict", f"producer {name} has no transactions; choose another name")
-        return named
-
-    async def _begin_again(self, named: NamedProducer, request: Begin, authorize: Authorize) -> Begun | None:
-        """Begin the next transaction of a name; return None if the name needs another producer id."""
-        producer_id = named.producer_id
-        seen: list[TransactionRecord] = []
-
-        def change(
-            record: TransactionRecord | None, now_us: TimestampUs
-        ) -> tuple[TransactionRecord | None, TransactionRecord | None]:
-            if record is None:
-                return None, None
-            authorize(record)
-            begun = begin(record, request, now_us)
-            seen[:] = [begun or record]
-            return begun, begun
-
-        record = await self._writes.change(producer_id, change)
-        if record is not None:
-            self._meters.decided(Outcome.ABORT, request.reason)
-        for each in seen:
-            self.ends.written(producer_id, each)
-        self._hint(producer_id)
-        return None if record is None else Begun(TransactionId(producer_id, record.epoch), record)
-
-    async def _create(self, request: Begin, replaced: NamedProducer | None) -> Begun | None:
-        producer_id = await self._new_id()
-        record = begin(None, request, self._clock.now_us())
-        assert record is not None, "a new producer id has a first epoch"
-        try:
-            standing = await self._store.create(producer_id, record, replaced)
-        except UnknownOutcome:
-            # The next attempt finds the name, or uses another producer id.
-            return None
-        if standing is None:
-            return None
-        self._writes.noted(producer_id, Standing(record, standing.revision))
-        return Begun(TransactionId(producer_id, ProducerEpoch(record.epoch)), record)
 
     def _hint(self, producer_id: ProducerId) -> None:
         """Send a hint to all live brokers to check the open transactions of a producer."""
