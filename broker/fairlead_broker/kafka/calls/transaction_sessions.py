@@ -143,6 +143,9 @@ class TransactionSessions:
             if is_repeated_end(record, outcome):
                 return TransactionId(stated.producer_id, epoch)
             if is_empty(record):
+                if outcome is Outcome.ABORT:
+                    # AddOffsetsToTxn writes nothing; a client whose TxnOffsetCommit then fails aborts.
+                    return stated.transaction
                 raise ProblemError(
                     "invalid_transaction",
                     f"transaction {stated.transaction} has no partitions and no offsets",
