@@ -53,6 +53,8 @@ class Begin:
     """Reason why the open transaction is aborted: `FENCED` or `OPERATOR`."""
     is_kafka: bool = False
     """Whether the transaction begins the session of a client of Kafka's protocol."""
+    previous: ProducerEpoch | None = None
+    """Epoch that this client states as its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ Refusal: TypeAlias = (
 def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs) -> TransactionRecord | None:
     """Return the record with a new open transaction, or None if the producer id has no more epochs (rule 7.1.2).
 
-    After the last epoch, the caller begins with a new producer id. `record`: None for a new producer id.
+    After the last epoch, the caller begins with a new producer id. `record`: None for a new producer id. The result is
+    `record` itself if the request is repeated.
     """
     if record is None:
         return TransactionRecord(
@@ -154,6 +157,8 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
             used_us=now_us,
             kafka=KafkaSession(epoch=ProducerEpoch(0)) if request.is_kafka else None,
         )
+    if request.previous is not None and is_begun(record, request.previous):
+        return record
     epoch = max(record.epoch, request.above or 0) + 1
     if epoch > (KAFKA_EPOCH_MAX if request.is_kafka else EPOCH_MAX):
         return None
@@ -165,7 +170,24 @@ def begin(record: TransactionRecord | None, request: Begin, now_us: TimestampUs)
         ended=ended,
         named={},
         used_us=now_us,
-        kafka=KafkaSession(epoch=ProducerEpoch(epoch)) if request.is_kafka else None,
+        kafka=KafkaSession(epoch=ProducerEpoch(epoch), previous=request.previous)
+        if request.is_kafka
+        else None,
+    )
+
+
+def is_begun(record: TransactionRecord, previous: ProducerEpoch) -> bool:
+    """Return whether a client that states its previous epoch has begun a session of which it may not know.
+
+    The answer may have been lost, so nothing has happened in the session. Another client's session has no such epoch.
+    """
+    session = record.kafka
+    return (
+        session is not None
+        and session.previous == previous
+        and session.epoch == record.epoch
+        and session.offsets is None
+        and not record.named
     )
 
 
@@ -256,11 +278,14 @@ def without_confirmed(record: TransactionRecord, confirmed: Confirmed) -> Transa
 
 
 def is_forgotten(record: TransactionRecord, now_us: TimestampUs, expiration_us: int) -> bool:
-    """Return whether the record can be deleted (rule 7.1.8). `expiration_us`: `transactional.id.expiration.ms`."""
+    """Return whether the record can be deleted (rule 7.1.8). `expiration_us`: `transactional.id.expiration.ms`.
+
+    The deletion aborts the open transaction, so it must not precede the timeout of the transaction.
+    """
     if record.unfinished:
         return False
-    unused_us = now_us - record.used_us
-    return unused_us > (UNNAMED_KEPT_US if record.name is None else expiration_us)
+    kept_us = UNNAMED_KEPT_US if record.name is None else expiration_us
+    return now_us - record.used_us > max(kept_us, record.timeout_ms * 1000)
 
 
 def kept(record: TransactionRecord, confirmed: Confirmed) -> tuple[UnfinishedCommit, ...]:

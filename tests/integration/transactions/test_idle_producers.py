@@ -50,7 +50,7 @@ async def described(api: Calls, transaction: str, *, status: int) -> Answer:
             await asyncio.sleep(0.05)  # noqa: TID251 - no event announces that a name is forgotten
 
 
-async def write(api: Calls, **fields: str) -> str:
+async def write(api: Calls, **fields: object) -> str:
     """Begin a transaction, write a record in it, and return its id."""
     begun = str((await api.post(BEGIN, fields)).json["transaction"])
     answer = await api.post(
@@ -67,7 +67,7 @@ async def test_an_unused_name_is_forgotten_and_its_open_transaction_aborted(api:
     """
     unnamed = await write(api)
     await api.post(f"{BEGIN}/{unnamed}:commit", {})
-    begun = await write(api, name="nightly")
+    begun = await write(api, name="nightly", timeout_ms=KEPT_MS)
     await described(api, "nightly", status=404)
     late = await api.post(f"{BEGIN}/{begun}:commit", {})
     again = await write(api, name="nightly")
@@ -91,10 +91,10 @@ async def test_a_name_with_an_unconfirmed_commit_is_kept(api: Calls, monkeypatch
     with monkeypatch.context() as without_markers:
         without_markers.setattr(TransactionEnds, "_report", lambda ends, leader, due: None)
         without_markers.setattr(TransactionLooks, "_watch", lambda looks, now: None)
-        begun = await write(api, name="unfinished")
+        begun = await write(api, name="unfinished", timeout_ms=KEPT_MS)
         await api.post(f"{BEGIN}/{begun}:commit", {})
         # A name that is used later is forgotten earlier, because it has no unconfirmed commit.
-        await api.post(BEGIN, {"name": "nightly"})
+        await api.post(BEGIN, {"name": "nightly", "timeout_ms": KEPT_MS})
         await described(api, "nightly", status=404)
         kept = await api.call("GET", f"{BEGIN}/{begun}")
     forgotten = await described(api, "unfinished", status=404)

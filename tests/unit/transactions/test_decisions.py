@@ -260,12 +260,21 @@ def test_a_restored_store_aborts_what_it_does_not_know() -> None:
 @pytest.mark.parametrize(("name", "kept_us"), [("billing", 7_000), (None, UNNAMED_KEPT_US)])
 def test_unused_records_are_forgotten(name: str | None, kept_us: int) -> None:
     """A record expires some time after its last use, but never while it has an unfinished commit."""
-    record = opened(name=name)
-    busy = opened(name=name, unfinished=(UnfinishedCommit(epoch=2, partitions={ORDERS: (1,)}),))  # type: ignore[arg-type, dict-item]
+    record = opened(name=name, timeout_ms=7)
+    busy = opened(name=name, timeout_ms=7, unfinished=(UnfinishedCommit(epoch=2, partitions={ORDERS: (1,)}),))  # type: ignore[arg-type, dict-item]
 
     assert not is_forgotten(record, NOW + kept_us, 7_000)  # type: ignore[arg-type]
     assert is_forgotten(record, NOW + kept_us + 1, 7_000)  # type: ignore[arg-type]
     assert not is_forgotten(busy, NOW + kept_us + 1, 7_000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["billing", None])
+def test_a_record_is_not_forgotten_before_the_timeout_of_its_transaction(name: str | None) -> None:
+    """A record expires only after the timeout of its open transaction, because the deletion aborts the transaction."""
+    record = opened(name=name, timeout_ms=7_200_000)
+
+    assert not is_forgotten(record, NOW + 7_200_000_000, 7_000)  # type: ignore[arg-type]
+    assert is_forgotten(record, NOW + 7_200_000_001, 7_000)  # type: ignore[arg-type]
 
 
 @dataclass
