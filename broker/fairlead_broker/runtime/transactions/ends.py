@@ -121,8 +121,7 @@ class TransactionEnds:
         if confirmed:
             self._confirmed[producer_id] = confirmed
         else:
-            self._confirmed.pop(producer_id, None)
-            self._clean_at.pop(producer_id, None)
+            self.cleaned(producer_id)
         due = self._due
         own = []
         for epoch, topic_id, partition in listed - confirmed:
@@ -138,6 +137,11 @@ class TransactionEnds:
             self._report(self._peers.own.broker, own)
         if due:
             self._wake.set()
+
+    def cleaned(self, producer_id: ProducerId) -> None:
+        """Forget the confirmed commits of a producer whose record contains none of them or is deleted."""
+        self._confirmed.pop(producer_id, None)
+        self._clean_at.pop(producer_id, None)
 
     async def run(self, clean: Callable[[ProducerId], Awaitable[None]]) -> None:
         """Report commits to leaders until cancelled.

@@ -294,21 +294,22 @@ class Transactions:
 
     async def clean(self, producer_id: ProducerId) -> None:
         """Write a record without its confirmed commits (rule 7.3.4)."""
-        seen: list[TransactionRecord] = []
+        seen: list[TransactionRecord | None] = []
 
         def change(
             record: TransactionRecord | None, now_us: TimestampUs
         ) -> tuple[TransactionRecord | None, None]:
             del now_us
-            if record is None:
-                return None, None
-            cleaned = without_confirmed(record, self.ends.confirmed(producer_id))
+            cleaned = None if record is None else without_confirmed(record, self.ends.confirmed(producer_id))
             seen[:] = [record if cleaned is None else cleaned]
             return cleaned, None
 
         await self._writes.change(producer_id, change)
         for record in seen:
-            self.ends.written(producer_id, record)
+            if record is None:
+                self.ends.cleaned(producer_id)
+            else:
+                self.ends.written(producer_id, record)
 
     async def forget(self, producer_id: ProducerId) -> None:
         """Delete the record of a producer together with its name; the deletion aborts the open transaction.
