@@ -15,6 +15,7 @@ from kafka_wire import KafkaConnection
 TIMES = 2_000
 PARTITIONS = 100
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
 
 
 @pytest.fixture
@@ -70,11 +71,14 @@ async def test_a_repeated_resource_or_group_of_offsets_is_refused(connection: Ka
     altered = await connection.ask(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, resources=[{**resource, "configs": []}] * 2, validate_only=False
     )
+    brokers = [{**asked, "resource_type": BROKER_RESOURCE, "resource_name": name} for name in ("0", "00")]
+    padded = await connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, resources=brokers)
     offsets = await connection.ask(ApiKey.OFFSET_FETCH, 8, groups=[{"group_id": "g", "topics": None}] * TIMES)
 
     assert [(each.error_code, each.configs) for each in configs.results] == [(KafkaError.INVALID_REQUEST, [])]
     assert single.results[0].error_code == KafkaError.NONE
     assert single.results[0].configs
+    assert [each.error_code for each in padded.results] == [KafkaError.NONE, KafkaError.INVALID_REQUEST]
     assert [each.error_code for each in altered.responses] == [KafkaError.INVALID_REQUEST]
     assert [(each.group_id, each.error_code) for each in offsets.groups] == [
         ("g", KafkaError.INVALID_REQUEST)

@@ -194,7 +194,9 @@ class ConfigCalls:
         call.access.require(operation, Kind.CLUSTER, SINGLE_NAME)
         if not name:
             return _Resource(ConfigScope.CLUSTER, self._broker.configs.of_cluster, self._cluster_change)
-        if not name.isascii() or not name.isdigit() or int(name[:11]) > BROKER_ID_MAX:
+        # Leading zeros would give one broker any number of names.
+        is_number = name.isascii() and name.isdigit() and (name == "0" or not name.startswith("0"))
+        if not is_number or int(name[:11]) > BROKER_ID_MAX:
             raise RefusedError(KafkaError.INVALID_REQUEST, f"broker {name[:80]} is not a number")
         broker = BrokerId(int(name))
         self._broker.config_admin.check_broker(broker)
