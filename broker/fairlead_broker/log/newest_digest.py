@@ -1,8 +1,8 @@
 """Computes the digest of the newest record of each key in a log; cleaning does not change this digest.
 
 Replicas of a compacted topic clean their logs at different times, so their bytes differ. The newest record of each key
-keeps its offset, time, value and headers, so replicas have equal digests at any time. `runtime` calls this module from
-a disk thread. The module must not know about replicas or callers.
+keeps its offset, time, value and headers, so replicas that were not cleaned beyond the end of the range have equal
+digests. `runtime` calls this module from a disk thread. The module must not know about replicas or callers.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from fairlead_broker.log import PartitionLog
 from fairlead_broker.log.cleaning.rounds import GroupCleaned, clean
 from fairlead_broker.log.segments.storage import PosixStorage
 from fairlead_broker.peers.digests import DigestRequest
+from fairlead_broker.runtime.peer_serving.digests import NEWEST_ATTEMPTS_MAX
 from log_kit import FIRST_TIME_US
 from refusals import missing
 from warm_programs import search_path
@@ -187,6 +188,49 @@ async def test_a_copy_that_is_cleaned_during_a_comparison_does_not_differ(
 
     assert (found.identical, found.first_offset, found.end_offset) == (True, 6, 18)
     assert pieces[:3] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("rounds", [1, NEWEST_ATTEMPTS_MAX])
+async def test_newest_records_that_are_cleaned_above_the_range_do_not_differ(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """A comparison is repeated if a round removed a record that is the newest only below the end of the range."""
+    topic_id, logs = await filled_with_keys(cluster)
+    broker = cluster.leader(topic_id)
+    assert broker is not None
+    digests = cluster.broker(broker).digests
+    take, ends = digests._take_piece, list[Offset]()
+
+    async def take_piece(request: DigestRequest, *rest: Any) -> None:
+        """Clean a follower above the end of the range, after the leader has read the range."""
+        ends.append(request.end_offset)
+        if len(ends) <= rounds:
+            end = request.end_offset + 2
+            flights = await cluster.led("flights", topic_id)
+            for key in (b"k0", b"k1"):
+                columns = record_batch([b"later"], [key], default_timestamp_us=0)
+                await flights.produce_batch(encode(columns).to_bytes())
+            await cluster.copied(topic_id, end)
+            await until(
+                lambda: all(log.checkpoint_high_watermark == end for log in logs),
+                "not everything is committed",
+            )
+            roll(logs[2])
+            clean_log(logs[2], FIRST_TIME_US)
+        await take(request, *rest)
+
+    monkeypatch.setattr(digests, "_take_piece", take_piece)
+    command = CommandLine({**os.environ, "PATH": search_path(), "FAIRLEAD_BOOTSTRAP": url(cluster, broker)})
+    asked = ("partition", "digest", "flights", "0", "--latest", "--output", "json")
+    is_decided = rounds < NEWEST_ATTEMPTS_MAX
+    shown = await asyncio.to_thread(lambda: command(*asked, code=0 if is_decided else 1))
+    [found] = msgspec.json.decode(shown, type=list[PartitionDigest])
+
+    assert found.identical
+    assert ends == [18, 20] if is_decided else [18, 20, 22, 24]
+    assert (found.first_offset, found.end_offset) == (0, 20 if is_decided else 0)
+    assert found.next_offset == (None if is_decided else 0)
+    assert is_decided or missing(command.errors, "flights-0") == []
 
 
 async def test_a_missing_part_and_a_missing_answer_differ(cluster: Cluster) -> None:

@@ -35,6 +35,10 @@ take."""
 COMPARE_SECONDS_MAX: Final = 15.0
 """Number of seconds after which a comparison stops and returns the offset to continue at; far less than the caller's
 timeout."""
+NEWEST_ATTEMPTS_MAX: Final = 4
+"""Number of comparisons of the newest records, if replicas are cleaned meanwhile. The second one usually succeeds: its
+range includes everything that was cleaned during the first.
+"""
 
 
 @dataclass(slots=True)
@@ -186,10 +190,41 @@ class Digests:
     async def compare_newest(self, partition: LeaderReplica) -> PartitionDigest:
         """Compare the newest record of each key on all replicas, from the log start to the last stable offset.
 
-        Cleaning does not change the result. Raises `not_possible_now` for a topic that is not compacted.
+        A round that ends below the end of the range does not change the result. A round that ends above it may remove a
+        key's newest record of the range, so if replicas differ, the comparison is repeated up to a later end. If rounds
+        interfere each time, nothing is compared, and `next_offset` of the answer is the log start.
+
+        Raises `not_possible_now` for a topic that is not compacted.
         """
         if not partition.config.compacts:
             raise refusals.not_compacted(partition.topic, partition.index, partition.config.cleanup_policy)
+        over = self._clock.monotonic() + COMPARE_SECONDS_MAX
+        attempts = 0
+        while True:
+            attempts += 1
+            first, end, replicas = await self._take_newest(partition)
+            is_decided = _identical(replicas) or _highest_cleaned(replicas) <= end
+            if is_decided or attempts == NEWEST_ATTEMPTS_MAX or self._clock.monotonic() >= over:
+                break
+        if not is_decided:
+            end = first
+            for replica in replicas:
+                replica.forget_pieces()
+        return PartitionDigest(
+            topic=partition.topic,
+            topic_id=partition.topic_id,
+            partition=partition.index,
+            leader=self._peers.own.broker,
+            leader_epoch=partition.leader_epoch,
+            first_offset=first,
+            end_offset=end,
+            next_offset=None if is_decided else first,
+            identical=_identical(replicas),
+            replicas=[_replica_digest(replica) for replica in replicas],
+        )
+
+    async def _take_newest(self, partition: LeaderReplica) -> tuple[Offset, Offset, list[_Replica]]:
+        """Request a digest of the newest records from every replica; return the range and the replicas."""
         first, end = partition.log_start_offset, partition.last_stable_offset
         key = TopicIdPartition(partition.topic_id, partition.index)
         record = self._metadata.partitions(key.topic_id)[key.partition].value
@@ -204,18 +239,7 @@ class Digests:
         )
         led = await self.digest(request)
         await self._take_piece(request, replicas, self._peers.own.broker, led)
-        return PartitionDigest(
-            topic=partition.topic,
-            topic_id=partition.topic_id,
-            partition=partition.index,
-            leader=self._peers.own.broker,
-            leader_epoch=partition.leader_epoch,
-            first_offset=first,
-            end_offset=end,
-            next_offset=None,
-            identical=_identical(replicas),
-            replicas=[_replica_digest(replica) for replica in replicas],
-        )
+        return first, end, replicas
 
     async def _highest_cleaned(self, key: TopicIdPartition, end: Offset, replicas: list[_Replica]) -> Offset:
         """Return the highest offset below which any replica has cleaned its log."""

@@ -432,6 +432,9 @@ def digest(
     if not all(part.identical for part in parts):
         typer.echo(f"error: the replicas of {name}-{number} differ, or not every replica answered", err=True)
         raise typer.Exit(ExitCode.FAILED)
+    if parts[-1].next_offset is not None:
+        typer.echo(f"error: replicas of {name}-{number} were cleaned meanwhile: compare them again", err=True)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _compared(part: PartitionDigest, replica: ReplicaDigest) -> tuple[object, ...]:
