@@ -81,11 +81,14 @@ class KafkaSession(Entry, frozen=True, kw_only=True):
     """Successive transactions that a client of Kafka's protocol began under one epoch of its producer."""
 
     nested: ClassVar[Mapping[str, type[Entry]]] = {"offsets": PendingOffsets}
+    omitted_if_none: ClassVar[frozenset[str]] = frozenset({"previous"})
 
     epoch: ProducerEpoch
     """Epoch of the first transaction of the session, which an older client also states in all later transactions."""
     offsets: PendingOffsets | None = None
     """Offsets of the open transaction."""
+    previous: ProducerEpoch | None = None
+    """Epoch that the client stated as its own when it began the session, until the first transaction has ended."""
 
 
 class TransactionRecord(Record, frozen=True, kw_only=True):

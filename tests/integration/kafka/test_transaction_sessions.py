@@ -59,3 +59,18 @@ async def test_a_transaction_without_written_offsets_can_be_aborted(connection: 
 
     assert added.error_code == KafkaError.NONE
     assert errors == [KafkaError.NONE, KafkaError.INVALID_TXN_STATE, KafkaError.NONE]
+
+
+async def test_a_repeated_begin_of_a_session_is_answered_as_before(connection: KafkaConnection) -> None:
+    """A client that lost the answer gets its session again; another client that began a session is never fenced."""
+    first = await begin(connection)
+    stated = (first.producer_id, first.producer_epoch)
+    second, again = [await begin(connection, *stated) for _ in range(2)]
+    other = await begin(connection)
+    late = await begin(connection, again.producer_id, again.producer_epoch)
+
+    assert second.error_code == again.error_code == KafkaError.NONE
+    assert (again.producer_id, again.producer_epoch) == (second.producer_id, second.producer_epoch)
+    assert second.producer_epoch == first.producer_epoch + 1
+    assert other.producer_epoch == again.producer_epoch + 1
+    assert late.error_code == KafkaError.PRODUCER_FENCED

@@ -26,6 +26,7 @@ from fairlead_broker.transactions.decisions import (
     Write,
     begin,
     decide,
+    is_begun,
     restored,
 )
 from fairlead_broker.transactions.kafka_sessions import (
@@ -125,6 +126,23 @@ def test_a_session_begins_with_an_epoch_of_16_bits() -> None:
     assert last is not None
     assert last.epoch == KAFKA_EPOCH_MAX
     assert begin(last, Begin(1000, "loader", is_kafka=True), NOW) is None  # type: ignore[arg-type]
+
+
+def test_a_repeated_begin_returns_the_session() -> None:
+    """A client that states its epoch begins one session, until it uses the session or another client begins one."""
+    request = Begin(1000, "loader", is_kafka=True, previous=4)  # type: ignore[arg-type]
+    begun = begin(session(), request, NOW)  # type: ignore[arg-type]
+    assert begun is not None
+    assert begun.kafka == KafkaSession(epoch=5, previous=4)  # type: ignore[arg-type]
+    other = begin(session(), Begin(1000, "loader", is_kafka=True), NOW)  # type: ignore[arg-type]
+    assert other is not None
+    used = named(begun, 0)
+
+    assert begin(begun, request, NOW) is begun  # type: ignore[arg-type]
+    assert decode("transactions/1", encode(begun), TransactionRecord) == begun
+    assert not is_begun(begun, 3)  # type: ignore[arg-type]
+    for record in (used, with_offsets(begun, pending((0, 5))), ended(used, Outcome.ABORT), other):
+        assert not is_begun(record, 4)  # type: ignore[arg-type]
 
 
 def test_partitions_are_added_once_and_limited() -> None:

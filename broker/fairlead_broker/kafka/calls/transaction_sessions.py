@@ -36,6 +36,7 @@ from fairlead_broker.transactions.decisions import (
     Decide,
     NotFound,
     Refusal,
+    is_begun,
 )
 from fairlead_broker.transactions.kafka_sessions import is_empty, is_repeated_end, open_epoch
 
@@ -81,19 +82,21 @@ class TransactionSessions:
     ) -> TransactionId:
         """Begin a session of a transactional id, which aborts its open transaction and fences earlier sessions.
 
-        `previous`: transaction that the client states as its own; the call is refused if it is not the newest.
+        `previous`: transaction that the client states as its own; the call is refused if it is not the newest. If the
+        client has begun the session before, without an answer, the call returns this session.
         """
         self.check(call, name)
         if previous is not None and await self._broker.transactions.find(name) != previous.producer_id:
             raise refusals.from_transactions(NotFound(), previous)
 
         def authorize(record: TransactionRecord) -> None:
-            if previous is not None:
+            if previous is not None and not is_begun(record, previous.epoch):
                 opened = open_epoch(record, previous.epoch, is_second_version=False)
                 if not isinstance(opened, int):
                     raise refusals.from_transactions(opened, previous)
 
-        wanted = Begin(timeout_ms, name, owner=call.access.owner, is_kafka=True)
+        stated = None if previous is None else previous.epoch
+        wanted = Begin(timeout_ms, name, owner=call.access.owner, is_kafka=True, previous=stated)
         return (await self._broker.transactions.begin(wanted, authorize)).transaction
 
     async def opened(self, call: KafkaCall, stated: StatedProducer) -> TransactionRecord:

@@ -102,7 +102,7 @@ class Begins:
                 return None, None
             authorize(record)
             begun = begin(record, request, now_us)
-            return begun, begun
+            return (None if begun is record else begun), begun
 
         record = await self._writes.change(producer_id, change)
         if record is None:
