@@ -13,10 +13,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from fairlead_api.identifiers import ProducerId, TimestampUs
+from fairlead_api.identifiers import ProducerEpoch, ProducerId, TimestampUs
 from fairlead_api.problems import ProblemError, SideEffect
+from fairlead_api.transaction_id import TransactionId
 from fairlead_broker.clock import Clock
-from fairlead_broker.coordination.protocol import CoordinationError, UnknownOutcome
+from fairlead_broker.coordination.protocol import CoordinationError, TransactionTooLarge, UnknownOutcome
 from fairlead_broker.coordination.transaction_store import (
     READ_MAX,
     Replacement,
@@ -97,7 +98,8 @@ class DecisionWrites:
 
         The function may be called several times. A `ProblemError` that the function raises propagates only if the
         record was read after the call began. Raises `coordination_unavailable` if the store does not answer in time,
-        and `internal` for a record that cannot be read.
+        `transaction_too_large` for a record that does not fit in one write, and `internal` for a record that cannot be
+        read.
         """
         pending = _Pending(producer_id, change, self._clock.monotonic() + SECONDS_MAX)
         self._queue.append(pending)
@@ -162,9 +164,13 @@ class DecisionWrites:
             await self._read([each for each in stale if each not in changes], left)
             if not changes:
                 return
-            written, standings = await self._store.write(
-                {each: replacement for each, (replacement, _) in changes.items()}
-            )
+            try:
+                written, standings = await self._store.write(
+                    {each: replacement for each, (replacement, _) in changes.items()}
+                )
+            except TransactionTooLarge as error:
+                await self._split(changes, left, error)
+                return
         except UnknownOutcome as error:
             await self._wait_or_fail(left, error, SideEffect.MAYBE)
         except CoordinationError as error:
@@ -181,6 +187,28 @@ class DecisionWrites:
                 pending.standing, pending.is_fresh = standing, True
                 if written:
                     pending.succeed(changes[producer_id][1])
+
+    async def _split(
+        self,
+        changes: dict[ProducerId, tuple[Replacement, Any]],
+        left: dict[ProducerId, _Pending[Any]],
+        error: TransactionTooLarge,
+    ) -> None:
+        """Attempt each change of a write that is too large alone, and fail a change that is too large alone."""
+        if len(changes) > 1:
+            for producer_id in changes:
+                await self._attempt({producer_id: left[producer_id]})
+            return
+        [(producer_id, (replacement, _))] = changes.items()
+        before = replacement.standing.record
+        transaction = TransactionId(producer_id, ProducerEpoch(0) if before is None else before.epoch)
+        left[producer_id].fail(
+            ProblemError(
+                "transaction_too_large",
+                f"the record of transaction {transaction} does not fit in one write of the store: {error}",
+                data={"transaction": str(transaction), "limit": error.limit},
+            )
+        )
 
     async def _read(self, producers: list[ProducerId], left: dict[ProducerId, _Pending[Any]]) -> None:
         if not producers:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, Revision, TimestampUs, TopicId
@@ -176,6 +177,39 @@ async def test_large_records_are_written_in_several_writes(
 
     assert scene.faulty.writes == len(producers)
     assert {(await scene.stored(each)).epoch for each in producers} == {1}
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_only_the_decision_that_is_too_large_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, *, together: bool
+) -> None:
+    """A record that does not fit in one write of the store is refused at once; decisions that share the write stay."""
+    small, large, last = producers = [ProducerId(number) for number in range(3)]
+    for producer_id in producers:
+        await scene.create(producer_id)
+    text = "x" * 2000
+    monkeypatch.setattr(protocol, "REQUEST_BYTES_MAX", len(text))
+    if not together:
+        monkeypatch.setattr(decision_writes, "WRITE_BYTES_MAX", 1)
+
+    def change(
+        record: TransactionRecord | None, now_us: TimestampUs
+    ) -> tuple[TransactionRecord | None, None]:
+        assert record is not None
+        return msgspec.structs.replace(record, metadata=text, used_us=now_us), None
+
+    async with asyncio.timeout(decision_writes.SECONDS_MAX / 2):
+        first, refused, second = await asyncio.gather(
+            scene.end(Outcome.COMMIT, producer_id=small),
+            scene.writes.change(large, change),
+            scene.end(Outcome.COMMIT, producer_id=last),
+            return_exceptions=True,
+        )
+
+    assert isinstance(refused, ProblemError)
+    assert (refused.code, refused.data["transaction"]) == ("transaction_too_large", "1.0")
+    assert [isinstance(each, Decided) for each in (first, second)] == [True, True]
+    assert [(await scene.stored(each)).epoch for each in producers] == [1, 0, 1]
 
 
 async def test_more_producers_than_records_in_memory(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
