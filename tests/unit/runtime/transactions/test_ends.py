@@ -34,7 +34,7 @@ def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_confirmed_commits_of_a_deleted_record_are_forgotten(tmp_path: Path) -> None:
-    """A broker that confirms a commit whose record is deleted meanwhile keeps no trace of the commit."""
+    """A broker keeps no trace of a confirmed commit whose record was deleted before it was cleaned."""
     clock, meters, tasks = SteppingClock(), TransactionMeters(Telemetry()), list[asyncio.Task[None]]()
 
     def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
