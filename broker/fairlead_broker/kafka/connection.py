@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 import structlog
 
@@ -22,8 +22,15 @@ from fairlead_broker.kafka.protocol.messages import UndecodableError
 
 REQUESTS_MAX: Final = 10
 """Maximum number of requests in progress on one connection; Kafka's producers send at most five at once by default."""
+PIECE_BYTES_MAX: Final = 256 << 10
+"""Maximum number of bytes of a response that are passed to the socket at once. The rest of the response stays counted
+in the memory for responses, and the connection learns whether the client reads."""
+WRITE_BUFFER_BYTES: Final = 64 << 10
+"""Number of bytes in the write buffer of a socket above which no more pieces of responses are passed to the socket."""
 LOOK_SECONDS_MIN: Final = 1.0
 """Minimum number of seconds between two checks of a connection's time limits."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _log = structlog.get_logger("fairlead.kafka")
 
@@ -31,12 +38,21 @@ _log = structlog.get_logger("fairlead.kafka")
 class Answer(Protocol):
     """Response of one request, ready to be sent."""
 
-    buffers: Sequence[bytes | bytearray | memoryview]
-    closes: bool
-    """Whether the connection is closed after the response."""
+    buffers: Sequence[Buffer]
+
+    @property
+    def closes(self) -> bool:
+        """Whether the connection is closed after the response."""
+        ...
+
+    def waits(self, cut: Callable[[], None]) -> None:
+        """Note that the response waits for the client to read, or that the client has read a part of the response.
+
+        `cut` closes the connection, and is called if the memory for responses is needed.
+        """
 
     def sent(self) -> None:
-        """Release the resources of the response; called once, when the bytes are passed to the socket or dropped."""
+        """Release the resources of the response; called once, when its bytes have left the broker or are dropped."""
 
 
 class Service(Protocol):
@@ -74,11 +90,13 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class _UnderWay:
-    """Request whose response is not sent yet."""
+    """Request whose response is not sent completely yet."""
 
     task: asyncio.Task[Answer | None]
     reserved: int
     """Number of bytes that the request has reserved in the budget."""
+    pieces: Iterator[Sequence[Buffer]] | None = None
+    """Pieces of the response that are not passed to the socket yet; None before the first piece."""
 
 
 class Connection(asyncio.Protocol):
@@ -122,6 +140,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start to read, unless the listener has too many connections."""
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WRITE_BUFFER_BYTES)
         address = transport.get_extra_info("peername") or ("", 0)
         certificate = transport.get_extra_info("peercert") or {}
         names = certificate.get("subjectAltName", ())
@@ -159,6 +178,7 @@ class Connection(asyncio.Protocol):
         """Send no more responses while the client does not read."""
         self._can_write = False
         self._set_timer(self._moved_at + self._limits.reader_stall_seconds_max)
+        self._note_waiting()
         self._balance()
 
     def resume_writing(self) -> None:
@@ -243,22 +263,20 @@ class Connection(asyncio.Protocol):
     def _done(self, task: asyncio.Task[Answer | None]) -> None:
         del task
         self._send_answers()
+        self._note_waiting()
 
     def _send_answers(self) -> None:
         """Send the responses that are next in order."""
-        transport = self._transport
-        assert transport is not None, "a request came over a transport"
         while self._under_way and self._under_way[0].task.done() and self._can_write:
-            each = self._under_way.popleft()
+            each = self._under_way[0]
             if each.task.cancelled() or (error := each.task.exception()) is not None:
-                self._drop(each)
+                self._drop(self._under_way.popleft())
                 self._fail(None if each.task.cancelled() else error)
                 return
             answer = each.task.result()
-            if answer is not None and not transport.is_closing():
-                transport.writelines(answer.buffers)
-                self._moved_at = asyncio.get_running_loop().time()
-            self._drop(each)
+            if answer is not None and not self._send(each, answer):
+                return
+            self._drop(self._under_way.popleft())
             if answer is not None and answer.closes:
                 self._close()
                 return
@@ -266,6 +284,32 @@ class Connection(asyncio.Protocol):
             self._close()
         else:
             self._begin_requests()
+
+    def _send(self, each: _UnderWay, answer: Answer) -> bool:
+        """Pass a response to the socket, from its next piece, until the client does not read.
+
+        Return whether the response needs no more memory: nearly all of its bytes have left the broker, or none will.
+        """
+        transport = self._transport
+        assert transport is not None, "a request came over a transport"
+        if each.pieces is None:
+            each.pieces = _pieces(answer.buffers)
+        for piece in each.pieces:
+            if transport.is_closing():
+                return True
+            transport.writelines(piece)
+            self._moved_at = asyncio.get_running_loop().time()
+            if not self._can_write:
+                return False
+        return True
+
+    def _note_waiting(self) -> None:
+        """Let the connection be closed if others need the memory of responses that are ready but not sent."""
+        for each in self._under_way:
+            if each.task.done() and not each.task.cancelled() and each.task.exception() is None:
+                answer = each.task.result()
+                if answer is not None:
+                    answer.waits(self.abort)
 
     def _drop(self, each: _UnderWay) -> None:
         """Release the resources of a request and its response, even if the request has not ended yet."""
@@ -337,6 +381,20 @@ class Connection(asyncio.Protocol):
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_at(when, self._look)
+
+
+def _pieces(buffers: Sequence[Buffer]) -> Iterator[Sequence[Buffer]]:
+    """Yield the bytes of a response in pieces of at most `PIECE_BYTES_MAX`, without copying them."""
+    piece: list[Buffer] = []
+    room = PIECE_BYTES_MAX
+    for buffer in buffers:
+        view = memoryview(buffer)
+        while len(view) > room:
+            yield [*piece, view[:room]]
+            view, piece, room = view[room:], [], PIECE_BYTES_MAX
+        piece.append(view)
+        room -= len(view)
+    yield piece
 
 
 def _release(task: asyncio.Task[Answer | None]) -> None:

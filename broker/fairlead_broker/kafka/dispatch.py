@@ -53,14 +53,23 @@ class SentReply:
     """Response of one request as bytes."""
 
     buffers: Sequence[bytes | bytearray | memoryview]
-    release: Callable[[], None] | None = None
-    closes: bool = False
-    """Whether the connection is closed after the response."""
+    reply: Reply | None = None
+    """Reply whose resources the response holds; None if it holds none."""
+
+    @property
+    def closes(self) -> bool:
+        """Whether the connection is closed after the response."""
+        return self.reply is not None and self.reply.closes
+
+    def waits(self, cut: Callable[[], None]) -> None:
+        """Note that the response waits for its client to read; `cut` closes the connection."""
+        if self.reply is not None:
+            self.reply.waits(cut)
 
     def sent(self) -> None:
         """Release the resources of the response."""
-        if self.release is not None:
-            self.release()
+        if self.reply is not None:
+            self.reply.release()
 
 
 class Dispatch:
@@ -174,7 +183,7 @@ class Dispatch:
         except BaseException:
             reply.release()
             raise
-        return reply, SentReply(buffers, reply.release, reply.closes)
+        return reply, SentReply(buffers, reply)
 
 
 def _error_of(reply: Reply | None) -> str:

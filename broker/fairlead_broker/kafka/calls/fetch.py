@@ -92,7 +92,8 @@ class FetchCalls:
             nbytes = sum(len(part.records) for part in parts)
             held.resize(nbytes)
             error = next((part.error for part in parts if part.error), KafkaError.NONE)
-            return Reply(self._response(call, fetch, parts), held.release, error, record_bytes=nbytes)
+            response = self._response(call, fetch, parts)
+            return Reply(response, held.release, error, record_bytes=nbytes, waits=held.sending)
         except ProblemError as problem:
             held.release()
             return Reply(_refused(version, error_of(problem, Family.DATA)))
