@@ -82,8 +82,8 @@ class ConnectionLimits:
     body_seconds_max: float
     body_idle_seconds_max: float
     reader_stall_seconds_max: float
-    first_request_seconds_max: float = 10.0
-    """Maximum time until the first request of a connection is complete."""
+    first_request_seconds_max: float
+    """Maximum time from the opening of a connection until its first request is complete."""
     idle_seconds_max: float = 600.0
     """Time after which a connection without a request or a response is closed: Kafka's `connections.max.idle.ms`."""
 
@@ -130,6 +130,8 @@ class Connection(asyncio.Protocol):
         """Whether no further request is started; the connection is closed after its last response."""
         self._timer: asyncio.TimerHandle | None = None
         self._has_request = False
+        self._opened_at = 0.0
+        """Time at which the connection was opened."""
         self._moved_at = 0.0
         """Time of the last received bytes or sent response."""
         self._frame_since: float | None = None
@@ -149,7 +151,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         loop = asyncio.get_running_loop()
-        self._moved_at = loop.time()
+        self._opened_at = self._moved_at = loop.time()
         self._timer = loop.call_at(self._moved_at + self._limits.first_request_seconds_max, self._look)
 
     def data_received(self, data: bytes) -> None:
@@ -355,7 +357,8 @@ class Connection(asyncio.Protocol):
         if not self._can_write:
             return moved + limits.reader_stall_seconds_max
         if not self._has_request:
-            return moved + limits.first_request_seconds_max
+            # Bytes do not extend the time, so that a stranger cannot keep a connection by sending byte after byte.
+            return self._opened_at + limits.first_request_seconds_max
         if self._frame_since is not None:
             return min(self._frame_since + limits.body_seconds_max, moved + limits.body_idle_seconds_max)
         return moved + limits.idle_seconds_max

@@ -50,6 +50,9 @@ from fairlead_broker.wiring.endpoints import Endpoints
 PEER_STREAMS_MAX: Final = 10_000
 """Maximum number of streams on a peer's connection. A peer forwards the calls of all its clients over one connection;
 the number of calls that are served has other limits."""
+KAFKA_REQUEST_SECONDS_MAX: Final = 10.0
+"""Maximum time until the first request of a Kafka client is complete: clients send it as soon as they have connected,
+and have no HTTP connections that wait in a pool."""
 OPS_ROUTES: Final = {route.name: route for route in ROUTES if route.listener is Listener.OPS}
 
 
@@ -236,6 +239,7 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
             body_seconds_max=limits.body_seconds_max,
             body_idle_seconds_max=limits.body_idle_seconds_max,
             reader_stall_seconds_max=limits.reader_stall_seconds_max,
+            first_request_seconds_max=min(KAFKA_REQUEST_SECONDS_MAX, limits.first_request_seconds_max),
         ),
         connections_max=parts.connections_max,
         material=material,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead_broker.kafka.protocol.apis import ApiKey
-from fairlead_broker.kafka.protocol.frames import FRAME_BYTES_MAX, Frame, FrameReader
+from fairlead_broker.kafka.protocol.frames import (
+    FRAME_BYTES_MAX,
+    STRANGER_FRAME_BYTES_MAX,
+    Frame,
+    FrameReader,
+)
 from fairlead_broker.kafka.protocol.messages import UndecodableError
 
 PRODUCE_BYTES_MAX = 8 << 20
@@ -45,6 +51,27 @@ def test_frames_do_not_depend_on_the_pieces_in_which_bytes_arrive(
 
     assert [bytes(frame.body) for frame in found] == bodies
     assert {frame.header.correlation_id for frame in found} == {7}
+
+
+def test_small_pieces_take_little_more_memory_than_their_bytes() -> None:
+    """A frame of 64 KiB that arrives byte by byte takes less than twice its size until it is complete."""
+    body = bytes(STRANGER_FRAME_BYTES_MAX - len(METADATA_12))
+    frame = framed(METADATA_12 + body)
+    reader = FrameReader(PRODUCE_BYTES_MAX)
+    tracemalloc.start()
+    try:
+        for at in range(len(frame) - 1):
+            reader.feed(frame[at : at + 1])
+            assert reader.announced_bytes() is None or reader.next_frame() is None
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    reader.feed(frame[-1:])
+    complete = reader.next_frame()
+
+    assert taken < 2 * len(frame)
+    assert complete is not None
+    assert bytes(complete.body) == body
 
 
 def test_the_body_begins_after_client_id_and_tagged_fields() -> None:
