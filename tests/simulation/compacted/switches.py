@@ -156,7 +156,7 @@ SWITCHES: Final = {
     "cut-to-merged": Switch(
         "cut-to-merged",
         "a follower whose log ends inside a merged batch is cut to the base of the batch",
-        (PartitionLog, "_cut_to_merged", lambda _self, _data: False),
+        (PartitionLog, "_cut_to_merged", lambda _self, _data, *, may_cut: False),
     ),
     "synced-segment": Switch(
         "synced-segment",

@@ -155,7 +155,13 @@ class FollowerReplica:
         self.leader_end_offset = result.end_offset
         if result.diverging is not None:
             epoch, end = result.diverging.epoch, result.diverging.end_offset
-            return self._step(Diverged(epoch, end, self.log.end_offset_for_epoch(epoch)))
+            own_end = self.log.end_offset_for_epoch(epoch)
+            kept = end if own_end is None else min(end, own_end.end_offset)
+            if kept < min(self.log.cleaning.differs_below, self._end) and not self._must_keep:
+                # A round may have dropped records below the cut in favour of newer records above the cut.
+                self._shared.copied_again()
+                return self._step(CopyDue(result.log_start))
+            return self._step(Diverged(epoch, end, own_end))
         self._leader_removed = result.removed
         self.log.note_deleted(result.deleted_to)
         end = self.log.end_offset
