@@ -36,7 +36,7 @@ COMPARE_SECONDS_MAX: Final = 15.0
 """Number of seconds after which a comparison stops and returns the offset to continue at; far less than the caller's
 timeout."""
 NEWEST_ATTEMPTS_MAX: Final = 4
-"""Number of comparisons of the newest records, if replicas are cleaned meanwhile. The second one usually succeeds: its
+"""Number of comparisons of the newest records, if rounds end in between. The second one usually succeeds: its
 range includes everything that was cleaned during the first.
 """
 

@@ -433,7 +433,9 @@ def digest(
         typer.echo(f"error: the replicas of {name}-{number} differ, or not every replica answered", err=True)
         raise typer.Exit(ExitCode.FAILED)
     if parts[-1].next_offset is not None:
-        typer.echo(f"error: replicas of {name}-{number} were cleaned meanwhile: compare them again", err=True)
+        typer.echo(
+            f"error: replicas of {name}-{number} were cleaned in between: compare them again", err=True
+        )
         raise typer.Exit(ExitCode.FAILED)
 
 
