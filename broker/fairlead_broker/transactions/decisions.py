@@ -72,7 +72,7 @@ class Decide:
     is_kafka: bool = False
     """Whether a client of Kafka's protocol ends its own transaction; any other decision ends its session."""
     offsets: PendingOffsets | None = None
-    """Offsets that are written together with the decision. If they are those that a client of Kafka's protocol added,
+    """Offsets that are written together with the decision. If a client of Kafka's protocol added these offsets,
     the request comes from this client, through the coordinator of the group."""
 
 

@@ -1,4 +1,7 @@
-"""Kafka's batches converted to and from Fairlead's, checked with builders and readers of two Kafka clients."""
+"""Kafka's batches converted to and from Fairlead's, checked with builders and readers of two Kafka clients.
+
+The tests share one file because all of them build and read batches with the same functions.
+"""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class TestWaiting:
 
         assert (told.log_start, list(told.data)) == (1, [])
 
-    async def test_removed_tombstones_are_told_without_records(self, start: StartLeading) -> None:
+    async def test_an_answer_without_records_names_removed_tombstones(self, start: StartLeading) -> None:
         """A round of the leader that removes tombstones tells followers of an idle partition, which wait for it."""
         leading = await start(isr=(1, 2))
         second = leading.follower()
