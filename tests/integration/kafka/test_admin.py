@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -97,6 +104,19 @@ async def test_topics_that_cannot_be_created_are_refused(
 
     assert refused == [code, code]
     assert topic.topic not in await run(lambda: admin.list_topics(timeout=SECONDS_MAX).topics)
+
+
+async def test_internal_topics_are_marked(admin: AdminClient) -> None:
+    """Consumers of a pattern leave out internal topics, whose names begin with two underscores."""
+    names = ["orders", "__internal"]
+
+    def steps() -> dict[str, bool]:
+        for name in names:
+            outcome(admin.create_topics([NewTopic(name, 1, 1)]))
+        shown = admin.describe_topics(TopicCollection(names))
+        return {name: future.result(SECONDS_MAX).is_internal for name, future in shown.items()}
+
+    assert await run(steps) == {"orders": False, "__internal": True}
 
 
 async def test_keys_are_set_extended_and_reset(admin: AdminClient) -> None:

@@ -10,6 +10,7 @@ from uuid import UUID
 from fairlead_api.access_needs import Kind, Operation
 from fairlead_api.bodies.requests import CreateTopicRequest
 from fairlead_api.identifiers import PartitionIndex, TopicId, is_name
+from fairlead_api.patterns import HIDDEN
 from fairlead_api.problems import ProblemError
 from fairlead_broker.controller.election import in_sync_brokers
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
@@ -128,7 +129,7 @@ class MetadataCalls:
             error_code=KafkaError.NONE,
             name=view.name,
             topic_id=UUID(view.topic_id),
-            is_internal=False,
+            is_internal=view.name.startswith(HIDDEN),
             partitions=[self._partition(call.version, view, index) for index in range(view.partition_count)],
             authorized_operations=authorized_operations(call.access, Kind.TOPIC, view.name)
             if call.version >= 8 and call.request.include_topic_authorized_operations
@@ -223,7 +224,7 @@ class MetadataCalls:
             error_code=KafkaError.NONE,
             name=view.name,
             topic_id=UUID(view.topic_id),
-            is_internal=False,
+            is_internal=view.name.startswith(HIDDEN),
             partitions=partitions,
             # The library encodes this field as a number, and the field of other answers as a set.
             topic_authorized_operations=sum(
