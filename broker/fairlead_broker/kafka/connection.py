@@ -31,6 +31,8 @@ LOOK_SECONDS_MIN: Final = 1.0
 """Minimum number of seconds between two checks of a connection's time limits."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Noted: TypeAlias = Callable[[tuple[str, str], bool], None]
+"""Function that is called with host and port of a client, and whether it is authenticated."""
 
 _log = structlog.get_logger("fairlead.kafka")
 
@@ -109,13 +111,20 @@ class Connection(asyncio.Protocol):
         limits: ConnectionLimits,
         opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
+        noted: Noted,
     ) -> None:
-        """`opened` is called with the new connection and returns whether the connection may stay open."""
+        """`opened` is called with the new connection and returns whether the connection may stay open.
+
+        `noted` is called after the first request, and after the first request of an authenticated client.
+        """
         self._service = service
         self._budget = budget
         self._limits = limits
         self._opened = opened
         self._closed = closed
+        self._noted = noted
+        self._noted_as: bool | None = None
+        """Whether the client was noted as authenticated; None if it was not noted yet."""
         self._reader = FrameReader(limits.request_body_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._client = Client("", 0)
@@ -276,6 +285,7 @@ class Connection(asyncio.Protocol):
                 self._fail(None if each.task.cancelled() else error)
                 return
             answer = each.task.result()
+            self._note_client()
             if answer is not None and not self._send(each, answer):
                 return
             self._drop(self._under_way.popleft())
@@ -286,6 +296,12 @@ class Connection(asyncio.Protocol):
             self._close()
         else:
             self._begin_requests()
+
+    def _note_client(self) -> None:
+        client = self._client
+        if client.is_known is not self._noted_as:
+            self._noted_as = client.is_known
+            self._noted((client.address, str(client.port)), client.is_known)
 
     def _send(self, each: _UnderWay, answer: Answer) -> bool:
         """Pass a response to the socket, from its next piece, until the client does not read.

@@ -24,6 +24,7 @@ from fairlead_broker.runtime.engine.loop_lag import LoopLag
 from fairlead_broker.server.admin.ops import OpsApplication
 from fairlead_broker.server.connections.bound_socket import BoundSocket, ListenError
 from fairlead_broker.server.connections.connection_guard import ConnectionGuard, ConnectionSweep, GuardLimits
+from fairlead_broker.server.connections.sockets import Peer
 from fairlead_broker.server.http import body as admission
 from fairlead_broker.server.http.application import Application, HostCheck
 from fairlead_broker.server.http.asgi import AsgiApplication
@@ -43,7 +44,7 @@ from fairlead_broker.server.listeners import BoundSockets, Listeners, ServingLis
 from fairlead_broker.server.ops_listener import OpsListener
 from fairlead_broker.server.routing.peer_calls import PEER_ROUTES
 from fairlead_broker.settings import Endpoint as Address
-from fairlead_broker.settings import ListenerSettings
+from fairlead_broker.settings import Limits, ListenerSettings
 from fairlead_broker.telemetry import Telemetry
 from fairlead_broker.wiring.endpoints import Endpoints
 
@@ -98,6 +99,7 @@ class ListenerParts:
     closed: ClosedConnections
     ops: OpsApplication
     connections_max: int
+    kafka_connections_max: int
     open_listener: ListenerFactory
 
 
@@ -139,6 +141,9 @@ def listener_parts(
     _show_bodies(bodies, telemetry)
     failures = FailureLog(telemetry.log, f"{clock.now_us():x}")
     connections_max = limits.connections_max or connections_from_descriptor_limit()
+    # Both kinds of connections need descriptors of one process.
+    kafka_connections_max = 0 if bound.kafka is None else max(1, connections_max // 2)
+    connections_max = max(1, connections_max - kafka_connections_max)
     guards = _guards(settings, bound, connections_max)
     ops = OpsApplication(
         OPS_ROUTES,
@@ -162,6 +167,7 @@ def listener_parts(
         closed=ClosedConnections(telemetry),
         ops=ops,
         connections_max=connections_max,
+        kafka_connections_max=kafka_connections_max,
         open_listener=open_listener,
     )
 
@@ -229,7 +235,11 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
     limits, metric = parts.settings.limits, parts.telemetry.metric
     assert parts.settings.kafka is not None, "a listener is bound to an address of the settings"
     material = _material(parts, Side.DATA, parts.settings.kafka)
-    budget = FrameBudget(limits.bodies_bytes_max)
+    budget, guard = FrameBudget(limits.bodies_bytes_max), parts.guards[bound.port]
+
+    def noted(peer: Peer, is_authenticated: bool) -> None:
+        (guard.admitted if is_authenticated else guard.refused).add(peer)
+
     listener = KafkaListener(
         Dispatch(broker, new_id),
         bound.listen,
@@ -241,7 +251,9 @@ async def start_kafka(parts: ListenerParts, broker: Broker, new_id: Callable[[],
             reader_stall_seconds_max=limits.reader_stall_seconds_max,
             first_request_seconds_max=min(KAFKA_REQUEST_SECONDS_MAX, limits.first_request_seconds_max),
         ),
-        connections_max=parts.connections_max,
+        connections_max=parts.kafka_connections_max,
+        connections_per_address_max=_per_address(limits, parts.kafka_connections_max),
+        noted=noted,
         material=material,
         tls_min=parts.settings.tls_min,
     )
@@ -348,12 +360,14 @@ def _observe_lag(parts: ListenerParts, seconds: float) -> None:
 def _guards(
     settings: ListenerSettings, bound: BoundSockets, connections_max: int
 ) -> dict[int, ConnectionGuard]:
-    """Return the guard of each bound port; only clients of the data listener have a limit for each address."""
+    """Return the guard of each bound port; only clients of the data listener have a limit for each address.
+
+    The Kafka listener itself limits the connections of each address, because it accepts them itself.
+    """
     limits = settings.limits
-    allowed = limits.connections_per_address_max
-    if allowed is None:
-        allowed = max(1, connections_max // 2)
+    allowed = _per_address(limits, connections_max)
     data = {each.port for _, each in bound.data}
+    kafka = () if bound.kafka is None else (bound.kafka.port,)
     return {
         port: ConnectionGuard(
             port,
@@ -362,8 +376,14 @@ def _guards(
                 connections_per_address_max=allowed if port in data else 0,
             ),
         )
-        for port in (*data, *(each.port for each in bound.others.values()))
+        for port in (*data, *kafka, *(each.port for each in bound.others.values()))
     }
+
+
+def _per_address(limits: Limits, connections_max: int) -> int:
+    """Return the maximum number of connections from one address; 0 for no limit."""
+    allowed = limits.connections_per_address_max
+    return max(1, connections_max // 2) if allowed is None else allowed
 
 
 def _show_bodies(bodies: BodyBudget, telemetry: Telemetry) -> None:
