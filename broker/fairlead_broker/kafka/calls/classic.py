@@ -42,6 +42,9 @@ MANY_SINCE: Final = 3
 """First version of LeaveGroup that can name several members."""
 SUBSCRIPTION_BYTES_MAX: Final = 64 << 10
 """Maximum size of a subscription or an assignment; both are stored for each member."""
+PROTOCOLS_BYTES_MAX: Final = 256 << 10
+"""Maximum size of a member's subscriptions for all its protocols, with the protocols' names: the group keeps them in
+memory, and sends them to its leader. Clients support at most a few protocols."""
 
 
 class ClassicCalls:
@@ -66,7 +69,9 @@ class ClassicCalls:
         request, version = call.request, call.version
         instance_id = _instance_of(call)
         protocols = tuple((each.name, bytes(each.metadata)) for each in request.protocols)
-        if any(len(data) > SUBSCRIPTION_BYTES_MAX for _, data in protocols):
+        sizes = [len(data) for _, data in protocols]
+        nbytes = sum(sizes) + sum(len(name.encode()) for name, _ in protocols)
+        if max(sizes, default=0) > SUBSCRIPTION_BYTES_MAX or nbytes > PROTOCOLS_BYTES_MAX:
             return Reply(_join_response(call, KafkaError.INVALID_REQUEST, None))
         timeout_ms = request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
         event = partial(
