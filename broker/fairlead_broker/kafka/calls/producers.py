@@ -43,7 +43,9 @@ class ProducerCalls:
         try:
             allocated = await self._broker.allocate_producer(None)
         except ProblemError as problem:
-            return _refused(call, error_of(problem, Family.ADMIN))
+            # Older producers treat every other error as final, even REQUEST_TIMED_OUT.
+            error = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+            return _refused(call, error if problem.retryable else error_of(problem, Family.ADMIN))
         return _allocated(call, allocated.producer_id, allocated.producer_epoch)
 
     async def _begin(self, call: KafkaCall, name: str) -> Reply:
