@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,14 @@ import pytest
 from cluster_kit import Cluster
 from fairlead import Admin, Consumer, Producer, TopicPartition
 from fairlead.connection.transport import Answer, Call, Transport
-from fairlead.errors import ProducerFencedError, TransactionAbortedError, UnreachableError
+from fairlead.errors import (
+    MalformedRequestError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    UnreachableError,
+)
 from fairlead.producing.last_request import LastRequest
+from fairlead.settings import ConnectionSettings
 from fairlead_api.bodies.media_types import Header
 from fairlead_api.problems import SideEffect
 
@@ -40,12 +47,14 @@ class Requests:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, url: str, *, loses: int | None = None) -> None:
         """`loses`: number of records that readers have seen when the answer is lost; None loses no answer."""
         self.paths: list[str] = []
+        self.calls: list[Call] = []
         self._url = url
         self._loses = loses
         send = Transport._send_with
 
         async def sent(transport: Transport, client: Any, call: Call, *given: Any) -> Answer:
             answer = await send(transport, client, call, *given)
+            self.calls.append(call)
             if call.method == "POST" and call.path.startswith(("/v1/produce", "/v1/transactions")):
                 self.paths.append(call.path.partition("?")[0].rpartition(":")[2])
             if COMMIT in call.headers and self._loses is not None:
@@ -126,6 +135,22 @@ async def test_a_lost_answer_is_repeated(url: str, monkeypatch: pytest.MonkeyPat
     assert (transaction.is_committed, following.is_committed) == (True, True)
     assert place.offset in ((-1,) if seen else (-1, 0))
     assert await committed(url, 2) == [b"1", b"2"]
+
+
+async def test_batches_of_another_transaction_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that commits a transaction has only batches of this transaction; otherwise nothing is stored."""
+    async with Producer(url, transactional=True) as producer:
+        requests = Requests(monkeypatch, url)
+        async with producer.transaction() as transaction:
+            await transaction.send("orders", b"1", partition=0)
+    [call] = [each for each in requests.calls if COMMIT in each.headers]
+    producer_id, _, epoch = call.headers[COMMIT].partition(".")
+    other = replace(call, headers={**call.headers, COMMIT: f"{producer_id}.{int(epoch) + 1}"})
+    async with Transport(ConnectionSettings(bootstrap=(url,))) as transport:
+        with pytest.raises(MalformedRequestError):
+            await transport.call(other)
+
+    assert await committed(url, 1) == [b"1"]
 
 
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "aborted"])

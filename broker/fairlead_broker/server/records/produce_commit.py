@@ -7,9 +7,10 @@ after the markers of the commit; the record of the transaction then shows that t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from fairlead_api.batch.header import read_header
 from fairlead_api.bodies.decided_transactions import DecidedTransaction
 from fairlead_api.bodies.media_types import Header
 from fairlead_api.identifiers import Acks, PartitionIndex, TopicId
@@ -39,6 +40,21 @@ def transaction_to_commit(call: Call, broker: Broker, acks: Acks) -> Transaction
         )
     check_level(broker)
     return transaction
+
+
+def check_batches(transaction: TransactionId, batches: Iterable[memoryview]) -> None:
+    """Raise `malformed_request` for a batch of another transaction, whose outcome the commit would not tell."""
+    for number, batch in enumerate(batches):
+        try:
+            header = read_header(batch)
+        except ProblemError:
+            continue  # Validation refuses the batch.
+        if (header.producer_id, header.producer_epoch) != transaction or not header.is_transactional:
+            raise ProblemError(
+                "malformed_request",
+                f"batch {number} does not belong to transaction {transaction} of header {Header.COMMIT_TRANSACTION}",
+                data={"parameter": Header.COMMIT_TRANSACTION, "value": str(transaction)},
+            )
 
 
 async def commit_stored(

@@ -34,7 +34,12 @@ from fairlead_broker.peers.forwarded_callers import caller_header
 from fairlead_broker.peers.peers import ANSWER_MARGIN_SECONDS, PeerAnswer, PeerUnavailable, problem_of
 from fairlead_broker.runtime import AppendResult, Broker, KeyedRequest, ProduceItem
 from fairlead_broker.server.http.call import Call, Endpoint, body_type
-from fairlead_broker.server.records.produce_commit import COMMIT, commit_stored, transaction_to_commit
+from fairlead_broker.server.records.produce_commit import (
+    COMMIT,
+    check_batches,
+    commit_stored,
+    transaction_to_commit,
+)
 from fairlead_broker.server.records.produce_head import (
     IN_THE_BATCH,
     REQUEST_DIGEST,
@@ -240,6 +245,8 @@ class ProduceFrameCalls:
             (_frame_meta(number, frame), frame.data) for number, frame in enumerate(iterate_frames(body))
         ]
         _refuse_repeated([meta for meta, _ in frames])
+        if transaction is not None:
+            check_batches(transaction, (batch for _, batch in frames))
         batches: list[RoutedBatch | ProblemError] = [
             RoutedBatch(TopicId(meta.topic_id), PartitionIndex(meta.partition), batch)
             for meta, batch in frames
