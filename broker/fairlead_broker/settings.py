@@ -334,15 +334,13 @@ class Limits(BaseModel):
     answer instead of a refusal would make clients repeat the fetch at once."""
 
     connections_max: int = Field(default=0, ge=0)
-    """Maximum number of connections to the data listener; 0 means three quarters of the limit of open files. Further
-    connections wait in the listener's queue. A broker with a Kafka listener gives half of them to that listener, which
-    closes further connections."""
+    """Maximum number of connections to the data listener, where further connections wait; 0 means three quarters of the
+    limit of open files. Half of them belong to the Kafka listener, if any, which closes further connections."""
 
     connections_per_address_max: int | None = Field(default=None, ge=0)
-    """Maximum number of connections from one client address (with IPv6, from one /64 network) to the data listener. The
-    default is half of `connections_max`, so that one client cannot use all connections. The newest connections beyond
-    the limit are closed. 0 turns the limit off, for clients behind one proxy. The Kafka listener has the same limit for
-    its own connections.
+    """Maximum number of connections from one client address (with IPv6, from one /64 network) to the data listener, and
+    to the Kafka listener. The default is half of `connections_max`, so that one client cannot use all connections. The
+    newest connections beyond the limit are closed. 0 turns the limit off, for clients behind one proxy.
     """
 
     first_request_seconds_max: float = Field(default=30.0, gt=0)
