@@ -34,7 +34,13 @@ from fairlead_broker.runtime.groups.classic_members import EventOf
 
 KNOWN_ID_SINCE: Final = 4
 """First version of JoinGroup in which a member joins only with an id that it was assigned."""
-STATIC_SINCE: Final = {ApiKey.JOIN_GROUP: 5, ApiKey.SYNC_GROUP: 3, ApiKey.HEARTBEAT: 3}
+STATIC_SINCE: Final = {
+    ApiKey.JOIN_GROUP: 5,
+    ApiKey.SYNC_GROUP: 3,
+    ApiKey.HEARTBEAT: 3,
+    ApiKey.OFFSET_COMMIT: 7,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
+}
 """First version of each API with instance ids."""
 PROTOCOL_SINCE: Final = 5
 """First version of SyncGroup that names the assignor."""
@@ -67,7 +73,7 @@ class ClassicCalls:
     async def join(self, call: KafkaCall) -> Reply:
         """Join a group, and wait until the group's other members have joined."""
         request, version = call.request, call.version
-        instance_id = _instance_of(call)
+        instance_id = instance_of(call)
         protocols = tuple((each.name, bytes(each.metadata)) for each in request.protocols)
         sizes = [len(data) for _, data in protocols]
         nbytes = sum(sizes) + sum(len(name.encode()) for name, _ in protocols)
@@ -101,7 +107,7 @@ class ClassicCalls:
         event = partial(
             Sync,
             member_id=request.member_id,
-            instance_id=_instance_of(call),
+            instance_id=instance_of(call),
             generation=request.generation_id,
             protocol_type=request.protocol_type if version >= PROTOCOL_SINCE else None,
             protocol=request.protocol_name if version >= PROTOCOL_SINCE else None,
@@ -125,7 +131,7 @@ class ClassicCalls:
         event = partial(
             Beat,
             member_id=request.member_id,
-            instance_id=_instance_of(call),
+            instance_id=instance_of(call),
             generation=request.generation_id,
         )
         error, _ = await self._ask(call, lambda token: event(token=token))
@@ -168,8 +174,8 @@ class ClassicCalls:
         return KafkaError[reply.refusal] if isinstance(reply, Refused) else KafkaError.NONE, reply
 
 
-def _instance_of(call: KafkaCall) -> str | None:
-    """Return the instance id of a static member."""
+def instance_of(call: KafkaCall) -> str | None:
+    """Return the instance id of a static member; None for other members, and for versions without instance ids."""
     found: str | None = call.request.group_instance_id if call.version >= STATIC_SINCE[call.api.key] else None
     return found
 

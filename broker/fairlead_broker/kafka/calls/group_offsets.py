@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,8 +20,10 @@ from fairlead_api.bodies.group_requests import (
 )
 from fairlead_api.identifiers import PartitionIndex, check_group_name
 from fairlead_api.problems import ProblemError
+from fairlead_broker.groups.classic.messages import Beat, Refusal, Refused
 from fairlead_broker.kafka.calls.admin.changes import Change, Changed, Changes
 from fairlead_broker.kafka.calls.call import KafkaCall
+from fairlead_broker.kafka.calls.classic import instance_of
 from fairlead_broker.kafka.calls.places import NO_ID, RefusedError, TopicFinder
 from fairlead_broker.kafka.calls.repetitions import counted, merged
 from fairlead_broker.kafka.calls.replies import Reply
@@ -93,7 +96,8 @@ class GroupOffsetCalls:
             )
             answer = await self._broker.groups.commit(request.group_id, commit, access.owner)
         except ProblemError as problem:
-            return dict.fromkeys(entries, commit_error(problem))
+            generation = request.generation_id_or_member_epoch
+            return dict.fromkeys(entries, await refused_commit(self._broker, call, generation, problem))
         return {
             key: KafkaError.NONE
             if result.problem is UNSET
@@ -225,6 +229,27 @@ class GroupOffsetCalls:
             for topic, (_, error) in zip(request.topics, views, strict=True)
         ]
         return Reply(OffsetDeleteResponse(version=call.version, error_code=KafkaError.NONE, topics=topics))
+
+
+async def refused_commit(
+    broker: Broker, call: KafkaCall, generation: int, problem: ProblemError
+) -> KafkaError:
+    """Return the error for a refused commit of a member, which is fenced if its instance id has a new member.
+
+    A member that is merely unknown joins again, and would replace the new member.
+    """
+    request, error, instance_id = call.request, commit_error(problem), instance_of(call)
+    if error is not KafkaError.UNKNOWN_MEMBER_ID or instance_id is None:
+        return error
+    beat = partial(Beat, member_id=request.member_id, instance_id=instance_id, generation=generation)
+    try:
+        # The group refuses the heartbeat of a replaced member, and the heartbeat changes nothing.
+        reply = await broker.groups.classic(request.group_id, lambda token: beat(token=token))
+    except ProblemError:
+        return error
+    if isinstance(reply, Refused) and reply.refusal is Refusal.FENCED_INSTANCE_ID:
+        return KafkaError.FENCED_INSTANCE_ID
+    return error
 
 
 def commit_error(problem: ProblemError) -> KafkaError:

@@ -11,7 +11,7 @@ from fairlead_api.bodies.group_requests import NO_MEMBER_EPOCH
 from fairlead_api.identifiers import ProducerEpoch, ProducerId, TopicId, check_group_name
 from fairlead_api.problems import ProblemError
 from fairlead_broker.kafka.calls.call import KafkaCall
-from fairlead_broker.kafka.calls.group_offsets import commit_error, entry_of
+from fairlead_broker.kafka.calls.group_offsets import entry_of, refused_commit
 from fairlead_broker.kafka.calls.places import RefusedError, TopicFinder
 from fairlead_broker.kafka.calls.replies import Reply
 from fairlead_broker.kafka.calls.transaction_sessions import (
@@ -199,7 +199,7 @@ class TransactionCalls:
             check_group_name(request.group_id)
             await self._broker.groups.check_commit(request.group_id, request_of(pending), call.access.owner)
         except ProblemError as problem:
-            return commit_error(problem)
+            return await refused_commit(self._broker, call, pending.member_epoch, problem)
         stated = _stated(call, is_second_version=call.version >= SECOND_VERSION_SINCE)
         try:
             await self._sessions.change(call, stated, changed)
