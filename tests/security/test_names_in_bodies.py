@@ -9,6 +9,7 @@ import msgspec
 
 from broker_kit import Answer, sequenced
 from fairlead_api.access_needs import NameSource, Operation
+from fairlead_api.batch.batches import ProducerStamp, encode, record_batch
 from fairlead_api.bodies.frames import encode_frame, iterate_frames
 from fairlead_api.bodies.media_types import FRAMES
 from fairlead_api.routes import ROUTES
@@ -39,10 +40,14 @@ REFUSED: Final = REFUSALS | {"topic_not_found"}
 """Codes of answers to calls without the right on a name in the body."""
 
 
-def frames(topic_id: str) -> bytes:
-    """Return a produce body with one batch for a topic."""
+def frames(topic_id: str, transaction: str | None = None) -> bytes:
+    """Return a produce body with one batch for a topic, of a transaction if one is given."""
     meta = {"topic_id": topic_id, "partition": 0}
-    return b"".join(bytes(part) for part in encode_frame(meta, [sequenced(0, [b"x"])]))
+    batch = sequenced(0, [b"x"])
+    if transaction is not None:
+        stamp = ProducerStamp(*map(int, transaction.split(".")), 0, is_transactional=True)
+        batch = encode(record_batch([b"x"], default_timestamp_us=0), producer=stamp).to_bytes()
+    return b"".join(bytes(part) for part in encode_frame(meta, [batch]))
 
 
 def requests(hidden_id: str, transaction: str) -> dict[str, tuple[str, str, Any]]:
@@ -265,7 +270,7 @@ async def test_a_commit_with_batches_needs_rights_on_the_producer(secured: Secur
     await secured.acl("user:ann", "write", "topic:hidden")
     headers = {"content_type": FRAMES, "fairlead_commit_transaction": transaction}
     answers = [
-        await secured.call("POST", "/v1/produce", caller, frames(topic_id), **headers)
+        await secured.call("POST", "/v1/produce", caller, frames(topic_id, transaction), **headers)
         for caller in (token, secured.admin)
     ]
 
