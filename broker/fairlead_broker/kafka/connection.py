@@ -115,7 +115,8 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """`opened` is called with the new connection and returns whether the connection may stay open.
 
-        `noted` is called after the first request, and after the first request of an authenticated client.
+        `noted` is called when the first request has arrived, whose answer may take long, and after the first request of
+        an authenticated client.
         """
         self._service = service
         self._budget = budget
@@ -263,6 +264,7 @@ class Connection(asyncio.Protocol):
     def _begin(self, frame: Frame) -> None:
         self._has_request = True
         self._frame_since = None
+        self._note_client()
         task = asyncio.get_running_loop().create_task(self._run(frame), name="kafka-request")
         self._under_way.append(_UnderWay(task, self._reserved))
         self._reserved = 0

@@ -10,7 +10,7 @@ from broker_kit import FREE
 from certificate_kit import Authority
 from fairlead_broker.kafka.protocol.apis import ApiKey
 from fairlead_broker.wiring.start import RunningBroker
-from kafka_kit import SECONDS_MAX, StartBroker, kafka_address
+from kafka_kit import SECONDS_MAX, StartBroker, kafka_address, produced
 from kafka_wire import KafkaConnection
 from waiting import pause, until
 
@@ -43,6 +43,30 @@ async def test_single_bytes_do_not_keep_a_connection_without_a_request(start: St
 
     assert FIRST_REQUEST_SECONDS_MAX / 2 < clock() - begun < FIRST_REQUEST_SECONDS_MAX * 5
     assert answer.error_code == 0
+
+
+async def test_a_client_may_wait_for_the_answer_to_its_first_request(start: StartBroker) -> None:
+    """A first request may wait at the broker for longer than a client may take to send it."""
+    running = await start(limits={"first_request_seconds_max": FIRST_REQUEST_SECONDS_MAX})
+    await asyncio.to_thread(produced, kafka_address(running), "orders", [{"value": b"x"}])
+    partition = {"partition": 0, "fetch_offset": 1, "partition_max_bytes": 1024, "log_start_offset": -1}
+    async with KafkaConnection.open(kafka_address(running)) as connection, asyncio.timeout(SECONDS_MAX):
+        answer = await connection.ask(
+            ApiKey.FETCH,
+            11,
+            replica_id=-1,
+            max_wait_ms=int(FIRST_REQUEST_SECONDS_MAX * 4000),
+            min_bytes=1,
+            max_bytes=1024,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": "orders", "partitions": [partition]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+
+    assert answer.responses[0].partitions[0].error_code == 0
 
 
 async def test_unfinished_handshakes_count_towards_the_limit_of_their_address(
