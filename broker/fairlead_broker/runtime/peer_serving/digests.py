@@ -174,18 +174,7 @@ class Digests:
                     replica.forget_pieces()
             if self._clock.monotonic() >= over:
                 break
-        return PartitionDigest(
-            topic=partition.topic,
-            topic_id=partition.topic_id,
-            partition=partition.index,
-            leader=own,
-            leader_epoch=partition.leader_epoch,
-            first_offset=first,
-            end_offset=at,
-            next_offset=at if more else None,
-            identical=_identical(replicas),
-            replicas=[_replica_digest(replica) for replica in replicas],
-        )
+        return self._outcome(partition, first, at, at if more else None, replicas)
 
     async def compare_newest(self, partition: LeaderReplica) -> PartitionDigest:
         """Compare the newest record of each key on all replicas, from the log start to the last stable offset.
@@ -210,6 +199,17 @@ class Digests:
             end = first
             for replica in replicas:
                 replica.forget_pieces()
+        return self._outcome(partition, first, end, None if is_decided else first, replicas)
+
+    def _outcome(
+        self,
+        partition: LeaderReplica,
+        first: Offset,
+        end: Offset,
+        next_offset: Offset | None,
+        replicas: list[_Replica],
+    ) -> PartitionDigest:
+        """Return the outcome of a comparison from `first` to `end`, which continues at `next_offset`, if at all."""
         return PartitionDigest(
             topic=partition.topic,
             topic_id=partition.topic_id,
@@ -218,7 +218,7 @@ class Digests:
             leader_epoch=partition.leader_epoch,
             first_offset=first,
             end_offset=end,
-            next_offset=None if is_decided else first,
+            next_offset=next_offset,
             identical=_identical(replicas),
             replicas=[_replica_digest(replica) for replica in replicas],
         )
